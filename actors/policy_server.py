@@ -25,11 +25,12 @@ import torch
 from numpy.typing import NDArray
 
 from envs.api import EnvSpec
-from learner.group import Weights, build_policy, set_weights
+from learner.group import build_policy
 from learner.models.config import PolicyConfig
 from learner.models.language.llm_policy import LanguagePolicy
 from learner.models.language.meter import Meter
 from learner.models.language.prompter import Asked
+from learner.models.weights import Versions, Weights
 from learner.optim.gpu import readings
 
 KEPT = 4
@@ -60,7 +61,7 @@ class PolicyServer:
         policy.eval()
         self._policy, self._alone = policy, alone
         self._weights: OrderedDict[int, Weights] = OrderedDict()
-        self._version: int | None = None  # version of the weights that the policy has
+        self._versions = Versions(policy, policy.payload)
         self._arrived = threading.Condition()  # guards the weights and the waiting calls
         self._turn = threading.Lock()  # to compute
         self._waiting: list[_Call] = []
@@ -112,9 +113,7 @@ class PolicyServer:
     def _compute(self, calls: list[_Call]) -> None:
         version = calls[0].version
         try:
-            if version != self._version:
-                set_weights(self._policy, self._weights[version])
-                self._version = version
+            self._versions.use(version, self._weights[version])
             began = time.perf_counter()
             logits, values = self._policy.answer([question for call in calls for question in call.asked])
             self._speed = self._meter.lap(time.perf_counter() - began)

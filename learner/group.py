@@ -87,10 +87,11 @@ class Learner:
         names = ("updates", "steps", "seconds", "update_seconds", "gradient_norm")
         self._done = dict.fromkeys(names, 0.0)  # for `numbers`
         self._meter = Meter(self.policy)
+        self._rounded = self.policy.rounded() if isinstance(self.policy, LanguagePolicy) else frozenset[str]()
 
     def ready(self) -> Weights | None:
-        """The current weights (rank 0), once the rank is built."""
-        return get_weights(self.policy) if self.rank == 0 else None
+        """The current weights for who acts (rank 0), once the rank is built."""
+        return get_weights(self.policy, self._rounded) if self.rank == 0 else None
 
     def load_weights(self, weights: Weights) -> Weights | None:
         """Start from other weights, optimiser fresh."""

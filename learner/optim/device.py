@@ -1,6 +1,7 @@
 """The device that a learner computes on, and the only two ways between it and the host.
 
     arrays on the host ── send: one pinned buffer, one copy ──> device ── read: the host waits ──> NumPy
+                                                                 └────── fetch: the same for many, in one copy
 
 A GPU runs behind the host: operations are queued, and the host prepares the next ones meanwhile. Whatever asks for a
 number (`float(x)`, `x.cpu()`, `torch.unique`) waits until the queue is empty, and an update of a small network then
@@ -67,15 +68,35 @@ def send(columns: Mapping[Key, Tensor | NDArray[Any]], where: torch.device) -> d
     tensors = {key: torch.as_tensor(column) for key, column in columns.items()}
     if where.type == "cpu":
         return tensors
-    begin, size = dict[Key, int](), 0
-    for key, column in tensors.items():
-        begin[key] = size
-        size += -(-column.nbytes // ALIGNED) * ALIGNED
+    begin, size = _places(tensors)
     packed = torch.empty(size, dtype=torch.uint8, pin_memory=where.type == "cuda")
     for key, column in tensors.items():
         _part(packed, begin[key], column).copy_(column)
     there = packed.to(where, non_blocking=True)
     return {key: _part(there, begin[key], column) for key, column in tensors.items()}
+
+
+def fetch(columns: Mapping[Key, Tensor]) -> dict[Key, NDArray[Any]]:
+    """Copies of tensors on the host: views of one buffer, which comes from a device in one copy. The host waits."""
+    begin, size = _places(columns)
+    wheres = {column.device for column in columns.values()}
+    where = wheres.pop() if len(wheres) == 1 else HOST
+    packed = torch.empty(size, dtype=torch.uint8, device=where)
+    for key, column in columns.items():
+        _part(packed, begin[key], column).copy_(column)
+    if where.type == "cuda":  # from memory that is not pinned, a copy takes several times as long
+        here = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        packed = here.copy_(packed)
+    return {key: read(_part(packed, begin[key], column)) for key, column in columns.items()}
+
+
+def _places(columns: Mapping[Key, Tensor]) -> tuple[dict[Key, int], int]:
+    """Where in a buffer each tensor begins, and how large that is, in bytes."""
+    begin, size = dict[Key, int](), 0
+    for key, column in columns.items():
+        begin[key] = size
+        size += -(-column.nbytes // ALIGNED) * ALIGNED
+    return begin, size
 
 
 def _part(buffer: Tensor, begin: int, like: Tensor) -> Tensor:

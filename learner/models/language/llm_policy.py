@@ -103,6 +103,18 @@ class LanguagePolicy(Parts):
         device: torch.device = self.model.device
         return device
 
+    def rounded(self) -> frozenset[str]:
+        """Weights that may travel in bfloat16, because whoever acts rounds them before it multiplies: matrices of the
+        model's linear layers that no other kind of layer shares. Empty if acting is in float32."""
+        if not self.in_half or (self.lm.placement != "server" and self.lm.precision != "bfloat16"):
+            return frozenset()  # actors have no GPU, on which alone `auto` is bfloat16
+        linear, others = set[int](), set[int]()
+        for module in self.model.modules():
+            own = linear if type(module) is nn.Linear else others
+            own.update(id(parameter) for parameter in module.parameters(recurse=False) if parameter.ndim == 2)
+        named = self.model.named_parameters()
+        return frozenset(f"model.{name}" for name, parameter in named if id(parameter) in linear - others)
+
     def prepare(self, texts: Sequence[str]) -> list[str]:
         """Texts as `pieces` takes them."""
         return list(texts)

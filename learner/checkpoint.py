@@ -9,6 +9,8 @@
 A checkpoint is written under a temporary name, every file is synced, then the folder is renamed and `LATEST` replaced.
 Reading verifies the hashes; a damaged checkpoint falls back to the one before it; if none is good, that is an error.
 Arrays are safetensors, the rest is JSON: nothing here can run code. Who may save: `learner/files.py`.
+
+Small ones are written at once. A large model's is copied in memory, and written by a thread while learning goes on.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import contextlib
 import json
 import re
 import shutil
+import time
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +30,13 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from learner.files import Attempt, Superseded, replace_file, sha256, sync_folder, write_file
+from learner.files import Attempt, Superseded, replace_file, sha256, sync_folder, write_arrays, write_file
 
 Arrays = dict[str, NDArray[Any]]
 
 FORMAT = 2
+BESIDE = 64_000_000
+"""Bytes of arrays from which on it pays to write a checkpoint beside the learning. Fewer are written in a moment."""
 NAME = re.compile(r"v(?P<version>\d+)(-a(?P<attempt>\d+))?(-(?P<again>\d+))?")
 
 
@@ -72,8 +78,7 @@ def write(folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict
     try:
         temporary.mkdir()
         for stem, group in arrays.items():
-            content = {key: np.asarray(value, order="C") for key, value in group.items()}
-            write_file(temporary / f"{stem}.safetensors", safetensors.numpy.save(content))
+            write_arrays(temporary / f"{stem}.safetensors", group)
         write_file(temporary / "record.json", json.dumps(record, indent=1).encode())
         hashes = {file.name: sha256(file) for file in sorted(temporary.iterdir())}
         write_file(temporary / "manifest.json", json.dumps({"format": FORMAT, "sha256": hashes}, indent=1).encode())
@@ -91,6 +96,57 @@ def write(folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict
         with contextlib.suppress(FileNotFoundError):  # a newer attempt may prune at the same time
             shutil.rmtree(folder / old)
     return final
+
+
+class Writer:
+    """Writes checkpoints beside the learning, at most one at a time. What it is given must not change any more."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        """How long the last one took."""
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[Path] | None = None
+
+    def write(
+        self, folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict[str, Any], keep: int, wait: bool
+    ) -> Path | None:
+        """`write`, after the one before is complete. Returns its path, or None if it is still being written.
+
+        wait: until it is complete, as with arrays of fewer than `BESIDE` bytes.
+
+        Raises:
+            OSError, Superseded: as `write`, of this one or of the one before.
+        """
+        self.finish()
+        size = sum(np.asarray(value).nbytes for group in arrays.values() for value in group.values())
+        if wait or size < BESIDE:
+            return self._write(folder, version, arrays, record, keep)
+        self._writing = self._thread.submit(self._write, folder, version, arrays, record, keep)
+        return None
+
+    def finish(self) -> None:
+        """Wait until what is being written is complete; raises as `write`."""
+        writing, self._writing = self._writing, None
+        if writing:
+            writing.result()
+
+    def check(self) -> None:
+        """Raise, as `write`, if what was being written has failed."""
+        if self._writing and self._writing.done():
+            self.finish()
+
+    def _write(self, *args: Any) -> Path:
+        began = time.monotonic()
+        try:
+            return write(*args)
+        finally:
+            self.seconds = time.monotonic() - began
+
+
+def spacing(every_s: float, save_s: float) -> float:
+    """Seconds from one checkpoint to the next: as configured, but ten times as long as one takes to write. If they are
+    wanted after every update (0), they are."""
+    return every_s and max(every_s, 10 * save_s)
 
 
 def _free_name(folder: Path, version: int, attempt: int) -> str:

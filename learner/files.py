@@ -9,15 +9,21 @@ whatever the older one still writes.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import platform
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
 
 from llm_service.errors import UsageError
 from llm_service.files import replacing
@@ -76,6 +82,23 @@ def write_file(path: Path, content: bytes) -> None:
     with open(path, "wb") as file:
         file.write(content)
         file.flush()
+        os.fsync(file.fileno())
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write a safetensors file, and wait until its content is on disk.
+
+    Arrays are not copied, and other threads go on meanwhile: there may be gigabytes of them.
+
+    Raises:
+        OSError: the disk refuses it.
+    """
+    try:
+        safetensors.numpy.save_file({name: np.asarray(value, order="C") for name, value in arrays.items()}, path)
+    except safetensors.SafetensorError as error:
+        number = int(found[1]) if (found := re.search(r"os error (\d+)", str(error))) else errno.EIO
+        raise OSError(number, os.strerror(number), str(path)) from error
+    with open(path, "rb+") as file:
         os.fsync(file.fileno())
 
 

@@ -107,7 +107,9 @@ class Fitter(Supervised):
 
     def ready(self) -> dict[str, int]:
         """What there is to learn from, once the rank is built."""
-        return {"episodes": len(self.store), "steps": len(self.training), "validation_steps": len(self.validation)}
+        steps, validation = len(self.training), len(self.validation)
+        found = {"episodes": len(self.store), "steps": steps, "validation_steps": validation}
+        return found | {"bytes": self.parameters.nbytes}
 
     def learn(self, batch: NDArray[np.int64]) -> tuple[Any, Any]:
         rows = self.store.rows(batch[self.group.rank :: self.group.size])

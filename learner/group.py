@@ -86,6 +86,7 @@ class Learner:
         self.rank = rank
         names = ("updates", "steps", "seconds", "update_seconds", "gradient_norm")
         self._done = dict.fromkeys(names, 0.0)  # for `numbers`
+        self._writer = checkpoint.Writer()
         self._meter = Meter(self.policy)
         self._rounded = self.policy.rounded() if isinstance(self.policy, LanguagePolicy) else frozenset[str]()
 
@@ -108,6 +109,7 @@ class Learner:
         Raises:
             FloatingPointError: not one gradient was finite.
         """
+        self._writer.check()
         began = time.perf_counter()
         report = self.algorithm.learn(version, env_steps, chunks)
         lags = [version - chunk.version for chunk in chunks]
@@ -149,14 +151,28 @@ class Learner:
 
     def save(
         self, folder: Path, version: int, actors: Arrays, record: dict[str, Any], keep: int, *others: Arrays
-    ) -> str:
+    ) -> Path:
         """Write a checkpoint with the controller's `actors` arrays and JSON `record`. Returns its path.
 
         others: `rank_state` of the ranks from 1 on.
         """
+        path = self._writer.write(folder, version, self._state(actors, others), record, keep, wait=True)
+        assert path is not None
+        return path
+
+    def save_beside(
+        self, folder: Path, version: int, actors: Arrays, record: dict[str, Any], keep: int, *others: Arrays
+    ) -> float:
+        """`save`, but a large model's is only copied when this returns, and written while learning goes on.
+
+        Returns how long it took to write the last one, in seconds.
+        """
+        self._writer.write(folder, version, self._state(actors, others), record, keep, self.algorithm.on_disk)
+        return self._writer.seconds
+
+    def _state(self, actors: Arrays, others: Sequence[Arrays]) -> dict[str, Arrays]:
         groups = {"model": get_weights(self.policy), "actors": actors, **self.algorithm.state()}
-        own = {f"rank-{rank}": arrays for rank, arrays in enumerate((self.rank_state(), *others)) if arrays}
-        return str(checkpoint.write(folder, version, groups | own, record, keep))
+        return groups | {f"rank-{rank}": each for rank, each in enumerate((self.rank_state(), *others)) if each}
 
     def restore(self, path: Path) -> Weights | None:
         """Continue from a checkpoint: model, and what the algorithm keeps beside it.

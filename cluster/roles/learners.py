@@ -13,11 +13,15 @@ from cluster.roles.backend import PLACE_S, Backend, Handle, InputLost, Interrupt
 from cluster.roles.supervisor import last_line
 from envs.api import EnvSpec, Summary
 from learner.algorithms import LearnerSetup
-from learner.group import Learner
+from learner.group import Learner, payload_size
 from learner.models.config import LANGUAGE_MODEL
 from learner.optim.collective import free_address
 from learner.rewards import IntrinsicConfig
 
+SLOWEST = 20e6
+"""Bytes a second at which a checkpoint is written or read at least: a slow network disk."""
+COPIES = 4
+"""Copies of the weights in a checkpoint: themselves, Adam's two moments, and those that a penalty compares with."""
 TOKENS = "charts/tokens_per_second"
 """The one speed in a report that adds up over ranks."""
 
@@ -74,7 +78,7 @@ class LearnerGroup(Ranks):
     def __init__(self, backend: Backend, config: Config, spec: EnvSpec, incarnation: int, replay: Path) -> None:
         super().__init__(backend, config, "learner", Learner, learner_setup(config, spec, replay), incarnation)
         self.tickets: list[Ticket] = []
-        self._timeout_s = config.cluster.start_timeout_s
+        self._timeout_s = config.cluster.start_timeout_s + COPIES * payload_size(config.policy, spec) / SLOWEST
         self._update_timeout_s = config.learner.timeout_s
 
     def call(self, method: str, *args: Any) -> Any:
@@ -110,14 +114,19 @@ class LearnerGroup(Ranks):
             if self.backend.place(rank) == "gone":
                 raise LearnerDied(f"the node of {rank.name} is gone")
 
-    def save(self, *args: Any) -> None:
-        """Let rank 0 write a checkpoint that includes the other ranks' data; see `Learner.save`."""
+    def save(self, *args: Any, wait: bool) -> float:
+        """Let rank 0 write a checkpoint that includes the other ranks' data; see `Learner.save`.
+
+        wait: until it is complete. Otherwise see `Learner.save_beside`, whose result this returns.
+        """
         try:
             others = [self.backend.submit(rank, "rank_state") for rank in self.ranks[1:]]
             for ticket in others:
                 self.backend.result(ticket, timeout=self._timeout_s)
             kept = [ticket.parts[0] for ticket in others]
-            self.backend.result(self.backend.submit(self.ranks[0], "save", *args, *kept), timeout=self._timeout_s)
+            saving = self.backend.submit(self.ranks[0], "save" if wait else "save_beside", *args, *kept)
+            written = self.backend.result(saving, timeout=self._timeout_s)
+            return 0.0 if wait else float(written)
         except RoleDied as death:
             raise LearnerDied.of(death) from None
 

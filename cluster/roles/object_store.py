@@ -13,9 +13,11 @@ from pathlib import Path
 
 import torch
 
+from actors.policy_server import KEPT
 from cluster.config import limits
 from cluster.config.overrides import ConfigError
 from cluster.config.tree import Config
+from cluster.roles.policy_server import served
 from learner.group import payload_size
 
 LEAST = 1_000_000_000
@@ -58,7 +60,8 @@ def assert_room(config: Config, shared: float | None = None, memory: float | Non
             f"{advice}, or set cluster.object_store_gb"
         )
     here = config.learner.n if not torch.cuda.is_available() else 0  # ranks whose arrays are in this memory
-    needed = store + here * 4 * payload  # weights, gradients and Adam's two moments
+    # Weights, gradients and Adam's two moments; and the first rank's copy of a checkpoint that is being written.
+    needed = store + here * 4 * payload + 3 * payload
     memory = limits.available() if memory is None else memory
     if needed > memory:
         raise ConfigError(
@@ -72,4 +75,6 @@ def _needed(config: Config, payload: int) -> int:
     actors = config.actors
     chunk = actors.steps * actors.envs * (limits.observed(config)[0] + limits.STEP)
     versions = VERSIONS + bool(config.evaluate.every)  # an evaluation may take longer than an update
+    if served(config):
+        versions = KEPT + 1
     return max(LEAST, int(1.1 * (versions * payload + 3 * actors.n * chunk)))  # a tenth for what lies between objects

@@ -92,9 +92,9 @@ class Engine(ActingStage):
                     finished = self._loop()
                 except (AllQuarantined, UsageError):
                     self._let_learner_end()  # the learner is fine: only acting has ended
-                    self._save()
+                    self._save(wait=True)
                     raise
-                self._save()
+                self._save(wait=True)
                 self.account.write_status(self.crew, self.ready, self.ending)
                 return finished
             except LearnerDied as death:
@@ -298,10 +298,10 @@ class Engine(ActingStage):
             seeds = VALIDATION_FIRST + np.arange(evaluate.validation_episodes)
             self.evaluations.append(Evaluation(given, counters.version, counters.env_steps, seeds, evaluate.greedy))
         if account.save_is_due:
-            self._save()
+            self._save(wait=False)
 
-    def _save(self) -> None:
-        self.account.save(self.learner, self.evaluations)
+    def _save(self, wait: bool) -> None:
+        self.account.save(self.learner, self.evaluations, wait)
 
     # ---- declared before it begins ------------------------------------------------------------------------------
 

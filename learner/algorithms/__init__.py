@@ -85,6 +85,8 @@ class Algorithm(ABC):
 
     Config: ClassVar[type[Part] | None] = None
     """Its own section of the configuration; None if it reads only `learner`."""
+    on_disk: ClassVar[bool] = False
+    """Whether it keeps experience on disk that must match its checkpoint: it then waits for one to be complete."""
 
     # ---- asked before anything is built; `config` is the whole configuration ------------------------------------
 
@@ -138,10 +140,13 @@ class Algorithm(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Arrays]:
-        """The checkpoint's contents besides the policy, by file; equal on all ranks."""
+        """The checkpoint's contents besides the policy, by file; equal on all ranks.
+
+        Copies: they may be written while learning goes on.
+        """
 
     def rank_state(self) -> Arrays:
-        """The checkpoint's contents for this rank alone."""
+        """The checkpoint's contents for this rank alone; copies, too."""
         return {}
 
     @abstractmethod

@@ -132,7 +132,8 @@ class SequenceFitter(SequenceSupervised):
     def ready(self) -> dict[str, int]:
         """Counts of the training data, once the rank is built."""
         training, validation = (int(self.data.steps[rows].sum()) for rows in (self.training, self.validation))
-        return {"episodes": len(self.data), "steps": training, "validation_steps": validation}
+        found = {"episodes": len(self.data), "steps": training, "validation_steps": validation}
+        return found | {"bytes": self.parameters.nbytes}
 
     def steps_of(self, rows: NDArray[np.int64], uniform: NDArray[np.float64] | None) -> NDArray[np.int64]:
         return self.data.steps[rows]

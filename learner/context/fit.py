@@ -107,7 +107,8 @@ class HistoryFitter(SequenceSupervised):
         """Counts of the training data, once the rank is built."""
         length = self.reader.store.length
         training, validation = (int(length[rows].sum()) for rows in (self.training, self.validation))
-        return {"episodes": len(length), "steps": training, "validation_steps": validation}
+        found = {"episodes": len(length), "steps": training, "validation_steps": validation}
+        return found | {"bytes": self.parameters.nbytes}
 
     def look_up(self) -> dict[str, float]:
         """Find the chunk that each stretch of each episode looks at. Returns statistics; empty if the arm looks

@@ -67,6 +67,7 @@ class Supervised(ABC):
         self._decays = torch.cat([torch.full_like(p.detach().ravel(), p.ndim > 1) for p in parameters])
         self.parameters, self.gradient = side_by_side(parameters)
         self.adam = optimiser(self.parameters)
+        self._writer = checkpoint.Writer()
 
     def weights(self) -> Weights:
         """Copies of the model's arrays for a checkpoint."""
@@ -110,6 +111,7 @@ class Supervised(ABC):
         Raises:
             FloatingPointError: a gradient was not finite.
         """
+        self._writer.check()
         first, found = self.step, [self._fit_one() for _ in range(steps)]
         if found and not self.adam.on_host:  # read once: no step waits for the device
             found = read(torch.stack([torch.stack([x.detach().float() for x in row]) for row in found])).tolist()
@@ -119,12 +121,18 @@ class Supervised(ABC):
         sums = self.group.mean([float(number) for loss, hits, *_ in found for number in (loss, hits)])
         return [[sums[2 * i], sums[2 * i + 1], float(norm)] for i, (_, _, norm, _) in enumerate(found)]
 
-    def save(self, folder: Path, record: dict[str, Any], keep: int) -> None:
+    def save(self, folder: Path, record: dict[str, Any], keep: int, wait: bool = True) -> float:
         """Rank 0 writes a checkpoint with the controller's JSON `record`, whose `version` may count on from other
-        stages of the run; then `step` is there, too."""
+        stages of the run; then `step` is there, too.
+
+        wait: until it is complete. Otherwise that of a large model is only copied when this returns.
+
+        Returns how long it took to write the last one, in seconds.
+        """
         if self.group.rank == 0:
             groups = {"model": self.weights(), "optimiser": self.adam.state()}
-            checkpoint.write(folder, record["counters"]["version"], groups, record, keep)
+            self._writer.write(folder, record["counters"]["version"], groups, record, keep, wait)
+        return self._writer.seconds
 
     def restore(self, path: Path) -> None:
         """Continue from a checkpoint.

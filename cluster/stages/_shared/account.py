@@ -21,7 +21,7 @@ from cluster.runs.stage import Run
 from cluster.stages._shared.evaluation import Evaluation
 from cluster.stages._shared.tally import Tally, add
 from learner.algorithms import algorithm
-from learner.checkpoint import Arrays, Checkpoint
+from learner.checkpoint import Arrays, Checkpoint, spacing
 
 STATUS_S = 2.0  # seconds between two writes of status.json
 
@@ -186,7 +186,7 @@ class Account:
             "advancing": not ending,
             "last_update": self._updated,
             "checkpoint_time": self._saved,
-            "checkpoint_period": config.run.checkpoint_every_s,
+            "checkpoint_period": spacing(config.run.checkpoint_every_s, self._save_s),
             "checkpoint_save": self._save_s,
         }
         lag = algorithm(config.learner.algorithm).max_lag(config)
@@ -197,12 +197,13 @@ class Account:
     @property
     def save_is_due(self) -> bool:
         """Whether it is time for the next checkpoint."""
-        return time.monotonic() - self._saved_at > self.config.run.checkpoint_every_s
+        return time.monotonic() - self._saved_at > spacing(self.config.run.checkpoint_every_s, self._save_s)
 
-    def save(self, learner: LearnerGroup, pending: Sequence[Evaluation]) -> None:
+    def save(self, learner: LearnerGroup, pending: Sequence[Evaluation], wait: bool) -> None:
         """A checkpoint of learner, actors and counters, as of the last update.
 
         pending: evaluations in progress, to be done again after a resume.
+        wait: until it is complete; a large model's is otherwise written while learning goes on.
         """
         arrays: Arrays = {f"{i}/{key}": np.asarray(v) for i, state in self.states.items() for key, v in state.items()}
         self.counters.wall_seconds = self._wall_before + time.monotonic() - self._clock
@@ -213,6 +214,6 @@ class Account:
         record["attempt"] = self.folder.number
         keep = self.config.run.keep_checkpoints
         began = time.monotonic()
-        learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep)
+        written = learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep, wait=wait)
         self._saved_at, self._saved = time.monotonic(), time.time()
-        self._save_s = self._saved_at - began
+        self._save_s = max(self._saved_at - began, written)

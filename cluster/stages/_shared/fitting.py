@@ -21,12 +21,12 @@ import numpy as np
 from cluster.config.tree import Config
 from cluster.roles.backend import RoleDied, assert_unasked
 from cluster.roles.drawing import Role, Topology
-from cluster.roles.learners import LearnerDied, Ranks, device_of
+from cluster.roles.learners import COPIES, SLOWEST, LearnerDied, Ranks, device_of
 from cluster.roles.supervisor import last_line
 from cluster.runs.progress import Pace, duration
 from cluster.runs.stage import StageEngine
 from learner.behaviours.imitation import SequenceConfig
-from learner.checkpoint import Checkpoint, latest
+from learner.checkpoint import Checkpoint, latest, spacing
 from learner.parts import FitConfig
 
 CALL_S = 1.0  # seconds that a call should last: between two calls, the run can be stopped and saved
@@ -119,6 +119,8 @@ class Fitting(StageEngine):
     def _start(self, checkpoint: Checkpoint | None) -> None:
         start_s = self.config.cluster.start_timeout_s
         there = self.ranks.call("ready", timeout=start_s, begins=True)
+        start_s = self._patience_s = start_s + COPIES * there["bytes"] / SLOWEST
+        self._save_s = 0.0
         record: dict[str, Any] = {"counters": self._before, "recent": []}
         if checkpoint is not None:
             self.ranks.call("restore", checkpoint.path, timeout=start_s, begins=True)
@@ -151,9 +153,9 @@ class Fitting(StageEngine):
             if self.step % fit.every == 0 or self.step == fit.steps:
                 self._write_row(self.ranks.call("validate", timeout=timeout))
             self._show()
-            if time.monotonic() - self._saved_at > self.config.run.checkpoint_every_s:
-                self._save()
-        self._save()
+            if time.monotonic() - self._saved_at > spacing(self.config.run.checkpoint_every_s, self._save_s):
+                self._save(wait=False)
+        self._save(wait=True)
         return self.step == fit.steps
 
     def _write_row(self, validation: dict[str, float]) -> None:
@@ -180,11 +182,12 @@ class Fitting(StageEngine):
         self.pace.reached(self.step)
         self.progress.line("  ".join([*parts, f"left {duration(self.pace.left)}"]))
 
-    def _save(self) -> None:
+    def _save(self, wait: bool) -> None:
         counters = self._counters()
         record = {"counters": counters, "recent": self.recent, "attempt": self.folder.number}
         record |= {"stage": self.stage.name, "step": self.step, "before": dict(self._before)}
-        keep, start_s = self.config.run.keep_checkpoints, self.config.cluster.start_timeout_s
-        self.ranks.call("save", self.folder.checkpoints, record, keep, timeout=start_s)
+        keep, began = self.config.run.keep_checkpoints, time.monotonic()
+        written = self.ranks.call("save", self.folder.checkpoints, record, keep, wait, timeout=self._patience_s)
         self.folder.write_status(phase=self.stage.name, fit_step=self.step, wall_seconds=counters["wall_seconds"])
         self._saved_at = time.monotonic()
+        self._save_s = max(self._saved_at - began, written)

@@ -74,6 +74,7 @@ class DQN(Algorithm):
     """
 
     Config = DQNConfig
+    on_disk = True
 
     # ---- asked before anything is built ---------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ from learner.models.sequence.cache import Held, Ring
 from learner.models.sequence.history_steps import NO_ACTION, StepInputs
 from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.sequence.memory import Memory
+from learner.optim.device import read
 
 DRAWN = 64  # steps per batch of random numbers; the numbers do not depend on it
 RETRIEVED = ("queries", "found", "similarity", "return", "age", "task")
@@ -122,7 +123,7 @@ class Trials:
         self._root, self._seed, self._task, self._rows = root, seed, task, len(task)
         self._fields = (*(name for name, _ in model.shape.categories), *(name for name, _ in model.shape.vectors))
         self._target = config.target or float(model.largest)
-        self._reach = model.reach.cpu().numpy()
+        self._reach = read(model.reach)
         self._ring = model.ring(self._rows)
         self._encoder = encoder
         self.memories: Memories | None = None
@@ -169,7 +170,7 @@ class Trials:
                 *map(torch.from_numpy, (self._told_of(wanted, step), action, reward)),
             )
             memory, index = self._look(step, shown, running, random[step % DRAWN, :, -1])
-            logits = model.logits(model.step(shown, self._ring, memory, index)).float().cpu().numpy()
+            logits = read(model.logits(model.step(shown, self._ring, memory, index)).float())
             if bounds:
                 action = around(logits, random[step % DRAWN, :, :-1], config.noise if config.temperature else 0, bounds)
             else:

@@ -46,6 +46,7 @@ class FitSetup:
     spec: EnvSpec  # what the policy sees
     seed: int
     store: Path  # that `assert_suits`
+    exact: bool = False  # equal inputs give equal bits, on a GPU too
 
 
 def held_out(seeds: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
@@ -103,7 +104,7 @@ class Fitter(Supervised):
         if not isinstance(self.policy, LanguagePolicy):  # that one is where its own configuration says
             self.policy.to(device(setup.learner.device, ranks=setup.learner.n))
         group = Group(rank, setup.learner.n, address)
-        super().__init__(fit, group, self.policy, kept, VALIDATED * fit.batch, [setup.seed])
+        super().__init__(fit, group, self.policy, kept, VALIDATED * fit.batch, [setup.seed], exact=setup.exact)
 
     def ready(self) -> dict[str, int]:
         """What there is to learn from, once the rank is built."""

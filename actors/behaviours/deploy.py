@@ -113,7 +113,7 @@ def _drive(
     """Poses [B, length, 3] and actions [B, length, 2] of B robots, as many of each text."""
     steps, robots = uniform.shape[1], len(place)
     cache = model.begin(texts)
-    rows = torch.arange(len(texts), device=model.device).repeat_interleave(robots // len(texts))
+    rows = torch.arange(len(texts)).repeat_interleave(robots // len(texts))
     cache.spread(rows, steps * model.tokens_per_step)
     code = model.target_code(target)
     pose, action = np.empty((robots, length, 3), np.float32), np.empty((robots, length, 2), np.float32)

@@ -109,12 +109,30 @@ def _gpu(runs: Path) -> Finding:
     import torch
 
     if torch.cuda.is_available():
-        names = ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
-        return Finding("ok", f"{names}; {_room(torch.cuda.get_device_properties(0).total_memory)}")
+        count = torch.cuda.device_count()
+        names = ", ".join(map(torch.cuda.get_device_name, range(count)))
+        text = f"{names}; {_libraries()}; {_room(torch.cuda.get_device_properties(0).total_memory)}"
+        if count > 1 and not torch.distributed.is_nccl_available():
+            fix = "install PyTorch's CUDA wheel for Linux, or keep learner.n=1"
+            return Finding("warn", f"{text}; several GPUs learn together by NCCL, which this PyTorch lacks", fix)
+        if not torch.cuda.is_bf16_supported(including_emulation=False):
+            fix = "set policy.lm.precision=float32 and method.sequence.model.precision=float32"
+            return Finding("warn", f"{text}; this GPU does not compute in bfloat16, so that models would be slow", fix)
+        return Finding("ok", text)
     if shutil.which("nvidia-smi"):
         fix = "install PyTorch's CUDA wheel, or a driver that is new enough for the wheel's CUDA"
         return Finding("warn", f"there is a driver, but PyTorch {torch.__version__} sees no GPU", fix)
     return Finding("ok", "none; everything runs on the CPU")
+
+
+def _libraries() -> str:
+    """Versions of what PyTorch computes with on GPUs."""
+    import torch
+
+    from learner.optim import gpu
+
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.distributed.is_nccl_available() else "none"
+    return f"driver {gpu.driver() or 'unknown'}, CUDA {torch.version.cuda}, NCCL {nccl}"
 
 
 def _placement(runs: Path) -> Finding:

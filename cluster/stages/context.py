@@ -49,7 +49,8 @@ class Engine(Fitting):
         if arm.looks == "nearest":
             encoder, inputs[ENCODER] = encoder_of(self.given, sequence, retrieve, config.spec)
         self._found: dict[str, float] = {}
-        setup = HistorySetup(sequence, retrieve, arm, config.spec, config.learner, config.seed, histories, encoder)
+        settings = sequence, retrieve, arm, config.spec, config.learner, config.seed
+        setup = HistorySetup(*settings, histories, encoder, config.sync)
         if not self.fit(HistoryFitter, setup):
             return None
         counters = self.given.publish(self.stage)

@@ -28,7 +28,7 @@ class Engine(Fitting):
     def run(self) -> Outcome | None:
         config, store = self.config, store_of(self.config, self.folder)
         fit = config.method.part(FitConfig)
-        setup = FitSetup(fit, config.learner, config.policy, config.spec, config.seed, store)
+        setup = FitSetup(fit, config.learner, config.policy, config.spec, config.seed, store, config.sync)
         if not self.fit(Fitter, setup):
             return None
         return Outcome(self.given.publish(self.stage), self.given.initial, {"store": digest(store)})

@@ -67,6 +67,7 @@ class Engine(BehaviourStage, Fitting):
             self._scales(),
             self.odometry,
             (self.method.tokenize.longest, -(-self.length // settings.stride)),
+            self.config.sync,
         )
 
     def _scales(self) -> Scales:

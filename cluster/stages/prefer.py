@@ -79,8 +79,9 @@ class Engine(StageEngine):
         world, prefer = registry.spec(config.env.id, **config.env.options), config.method.part(PreferConfig)
         shape = shape_of(segments, world.fields, len(world.action_names), prefer.width)
         untold = replace(segments, captions=[])
+        learner = config.learner
         return PreferenceSetup(
-            prefer, shape, untold, preferences, config.seed, config.learner.threads, config.learner.device
+            prefer, shape, untold, preferences, config.seed, learner.threads, learner.device, config.sync
         )
 
     def _fit(self, role: Handle) -> tuple[Fitted, list[list[float]]] | None:

@@ -92,6 +92,7 @@ class SequenceSetup:
     scales: Scales = field(default_factory=Scales)
     odometry: tuple[float, float, float] | None = None  # the start pose that robots assume, if they have odometry
     longest: tuple[int, int] = (0, 0)  # minimum tokens of a text, and steps, that the model supports
+    exact: bool = False  # equal inputs give equal bits, on a GPU too
 
 
 class SequenceFitter(SequenceSupervised):
@@ -127,7 +128,9 @@ class SequenceFitter(SequenceSupervised):
         )
         self.setup, self.seed, group = setup, setup.seed, Group(rank, setup.learner.n, address)
         optimiser = partial(DecayingAdam, betas=setup.config.betas)
-        super().__init__(setup.config, group, model, setup.held_out, VALIDATED, [setup.seed, 0], optimiser)
+        super().__init__(
+            setup.config, group, model, setup.held_out, VALIDATED, [setup.seed, 0], optimiser, exact=setup.exact
+        )
 
     def ready(self) -> dict[str, int]:
         """Counts of the training data, once the rank is built."""

@@ -57,6 +57,7 @@ class HistorySetup:
     seed: int
     store: Path
     encoder: Weights | None = None  # of the encoder, none if frozen; for arms that look at the nearest chunk
+    exact: bool = False  # equal inputs give equal bits, on a GPU too
 
 
 def held_out(task: NDArray[np.int64], number: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
@@ -101,7 +102,7 @@ class HistoryFitter(SequenceSupervised):
         torch.manual_seed(setup.seed)
         group, model = Group(rank, setup.learner.n, address), HistoryTransformer(shape, config)
         self.half = halves(config.autocast, model.device)
-        super().__init__(config, group, model, kept, VALIDATED, [setup.seed, 0], among=used)
+        super().__init__(config, group, model, kept, VALIDATED, [setup.seed, 0], among=used, exact=setup.exact)
 
     def ready(self) -> dict[str, int]:
         """Counts of the training data, once the rank is built."""

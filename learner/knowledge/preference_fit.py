@@ -56,6 +56,7 @@ class PreferenceSetup:
     seed: int
     threads: int = 1
     device: Device = "cpu"
+    exact: bool = False  # equal inputs give equal bits, on a GPU too
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Fit(Supervised):
         with torch.random.fork_rng([]):
             torch.manual_seed(setup.seed)
             model = SegmentTransformer(setup.shape).to(encoded.device)
-        super().__init__(setup.prefer, Group(), model, held_out, 0, [setup.seed])
+        super().__init__(setup.prefer, Group(), model, held_out, 0, [setup.seed], exact=setup.exact)
         self.encoded = encoded
         pairs = np.stack([preferences.first, preferences.second])
         self._pairs, self._wanted = send({0: pairs, 1: preferences.probability}, encoded.device).values()

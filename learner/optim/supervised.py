@@ -24,7 +24,7 @@ from learner import checkpoint
 from learner.models.weights import Weights, get_weights, set_weights
 from learner.optim.adam import Adam, optimiser_step, side_by_side
 from learner.optim.collective import Group
-from learner.optim.device import read
+from learner.optim.device import read, settle
 
 
 class Supervised(ABC):
@@ -36,6 +36,7 @@ class Supervised(ABC):
         seeds: of the orders of an epoch; the first also selects the rows for validation.
         optimiser: of the concatenated parameters.
         among: bool [N], the rows for training or validation; all rows if None.
+        exact: equal inputs give equal bits, on a GPU too.
 
     Attributes:
         step: gradient steps taken.
@@ -56,6 +57,7 @@ class Supervised(ABC):
         seeds: Sequence[int],
         optimiser: Callable[[Tensor], Adam] = Adam,
         among: NDArray[np.bool_] | None = None,
+        exact: bool = False,
     ) -> None:
         self.config, self.group, self.model, self.step = config, group, model, 0
         used = np.ones_like(held_out) if among is None else among
@@ -66,6 +68,7 @@ class Supervised(ABC):
         parameters = [p for p in model.parameters() if p.requires_grad]
         self._decays = torch.cat([torch.full_like(p.detach().ravel(), p.ndim > 1) for p in parameters])
         self.parameters, self.gradient = side_by_side(parameters)
+        settle(self.parameters.device, exact)
         self.adam = optimiser(self.parameters)
         self._writer = checkpoint.Writer()
 

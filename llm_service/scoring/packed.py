@@ -12,6 +12,7 @@ Submodules are the model's own, so that adapters and dropout stay; the hooks of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -36,7 +37,8 @@ def able(stack: Any) -> bool:
 def arithmetic(like: Tensor) -> torch.dtype:
     """What products are computed in where weights are `like` this one."""
     kind = like.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else like.dtype
+    automatic = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if automatic else like.dtype
 
 
 def run(block: Any, states: Tensor, shapes: Sequence[tuple[int, int]], biases: Sequence[Tensor]) -> Tensor:
@@ -85,6 +87,7 @@ def perceptron(layer: Any, states: Tensor) -> Tensor:
 
 def normed(norm: Any, states: Tensor) -> Tensor:
     """T5's norm in one pass, of the same type as `states`. Automatic arithmetic would make it float32."""
-    with torch.autocast(states.device.type, enabled=False):
+    kind = states.device.type
+    with torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext():
         weight = norm.weight.to(states.dtype)
         return functional.rms_norm(states, states.shape[-1:], weight, norm.variance_epsilon)

@@ -3,11 +3,14 @@
 import importlib.metadata
 import re
 import sys
+import types
 
 import pytest
+import torch
 
 from cluster.cli import doctor
 from cluster.cli.doctor import CHECKS, Finding, examine
+from learner.optim import gpu
 from llm_service.durable import redis_server
 
 
@@ -97,3 +100,30 @@ def test_a_grpc_that_cannot_be_used_fails(tmp_path, monkeypatch):
 def test_what_a_gpu_could_train_is_told():
     assert doctor._room(80 * 2**30) == "80 GiB train the language model flan-t5-xl, or adapters of flan-t5-xxl"
     assert doctor._room(2**30) == "1 GiB train the language model none, or adapters of flan-t5-base"
+
+
+@pytest.mark.parametrize(
+    ("count", "nccl", "bfloat16", "state", "says"),
+    [
+        (1, True, True, "ok", "driver 570.1, CUDA"),
+        (2, True, True, "ok", "NCCL 2.27.3"),
+        (2, False, True, "warn", "by NCCL, which this PyTorch lacks"),
+        (1, False, True, "ok", "NCCL none"),
+        (1, True, False, "warn", "does not compute in bfloat16"),
+    ],
+)
+def test_driver_nccl_and_bfloat16_of_a_gpu_are_checked(count, nccl, bfloat16, state, says, tmp_path, monkeypatch):
+    """PyTorch's answers about a GPU are made up here: there may be none."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda at: f"Card {at}")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda at: types.SimpleNamespace(total_memory=80 * 2**30))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bfloat16)
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 3))
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: nccl)
+    monkeypatch.setattr(gpu, "driver", lambda: "570.1")
+    finding = CHECKS["GPU"](tmp_path)
+    assert finding.state == state
+    assert says in finding.text
+    assert finding.text.startswith("Card 0")
+    assert bool(finding.fix) == (state != "ok")

@@ -13,6 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from actors.behaviours.deploy import deploy
+from actors.policy_server import PolicyServer
 from learner import algorithms, rewards
 from learner.behaviours.imitation import SequenceFitter
 from learner.context.config import ARMS
@@ -20,8 +22,20 @@ from learner.context.fit import HistoryFitter
 from learner.fit import Fitter
 from learner.knowledge.preference_fit import PreferenceFitter
 from learner.models import networks
+from learner.models.config import remembered
+from learner.models.weights import get_weights
 from learner.optim.device import device
-from tests.learner import chunks, histories, test_fit, test_imitation, test_preference, transformers
+from tests.actors import test_deploy, test_trials
+from tests.learner import (
+    chunks,
+    histories,
+    test_fit,
+    test_imitation,
+    test_llm_policy,
+    test_llm_ppo,
+    test_preference,
+    transformers,
+)
 
 MOVES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 
@@ -170,6 +184,76 @@ def test_meta_device_fits_preferences():
         fitter = PreferenceFitter(replace(made, device="meta"))
         assert len(fitter.fit(2)) == 2
     assert fitter._fits[0].parameters.is_meta
+
+
+def moved(policy):
+    """A language model of the processor, as it would be if it had been loaded there."""
+    policy.to("meta")
+    if hasattr(policy.scorer._network, "packed"):  # what GPUs compute with
+        policy.scorer._network.packed = True
+    return policy
+
+
+@pytest.mark.parametrize(
+    ("name", "lm"),
+    [
+        ("t5", {}),
+        ("t5", {"normalise": "tokens"}),
+        ("t5", {"checkpointing": True}),
+        ("flan", {"head": "actions"}),
+        ("llama", {"tune": "lora"}),
+        ("gpt2", {}),
+    ],
+    ids=str,
+)
+def test_meta_device_learns_by_ppo_of_a_language_model(name, lm):
+    policy, played = test_llm_ppo.play(test_llm_ppo.explorer(name, **lm))
+    learner = test_llm_ppo.learner_of(moved(policy), minibatch=8)
+    with OneDevice():
+        test_llm_ppo.update(learner, played)
+    assert learner.gradient.is_meta
+    assert {p.device.type for p in policy.parameters()} == {"meta"}
+
+
+def test_meta_device_answers_by_a_policy_server():
+    config, policy = test_llm_policy.config_of("llama"), test_llm_policy.policy_of("llama")
+    obs, texts = test_llm_policy.states()
+    spec = remembered(config, test_llm_policy.envs.spec(test_llm_policy.WORLD, **test_llm_policy.OPTIONS))
+    server = PolicyServer(config, spec, 0, False)
+    moved(server._policy)
+    asked = policy.prompter.ask(test_llm_policy.at(obs, slice(10)), texts)
+    for version in range(3):
+        server.load(version, get_weights(server._policy))
+    with OneDevice() as watched:
+        for version in (0, 1, 0, 2):
+            logits, values = server.answer(version, asked)
+    assert logits.shape == (10, 6)
+    assert values.shape == (10,)
+    assert watched.sent >= 3, "the weights of each version"
+
+
+@pytest.mark.parametrize("world", [test_trials.ROOM, test_trials.MAZE])
+@pytest.mark.parametrize("arm", ["dt", "ad"])
+def test_meta_device_plays_trials(arm, world, monkeypatch):
+    build = test_trials.model_of
+
+    def there(*args, **options):
+        model = build(*args, **options).to("meta")
+        model.device = torch.device("meta")
+        return model
+
+    monkeypatch.setattr(test_trials, "model_of", there)
+    with OneDevice():
+        assert len(test_trials.played(test_trials.trials_of(world, arm), 2)) == 2
+
+
+@pytest.mark.parametrize("layout", ["merged", "separate"])
+def test_meta_device_deploys_a_behaviour_transformer(layout):
+    model = test_deploy.build(layout).to("meta")
+    model.device = torch.device("meta")
+    with OneDevice():
+        found = deploy(model, test_deploy.HOUSE, **test_deploy.prompts(), length=12, stride=2)
+    assert found["pose"].shape == (5, 1, 12, 3)
 
 
 def test_several_ranks_share_no_gpu_unless_told(monkeypatch):

@@ -30,7 +30,8 @@ from learner.models.language.memory import budget
 from learner.models.language.prompt import State, check_prompt
 from learner.models.language.prompter import Asked, Prompter, Rows, Texts, check_names
 from learner.models.policy import Policy
-from learner.optim.precision import arithmetic
+from learner.optim.device import read
+from learner.optim.precision import arithmetic, whole
 from llm_service.errors import ContextTooLong, UsageError
 from llm_service.scoring.scorer import Question, Scorer, Scores
 from llm_service.scoring.trie import Tokens
@@ -157,7 +158,7 @@ class LanguagePolicy(Parts):
             questions = [(question.prompt, question.candidates) for question in asked]
         width = self.width(asked)
         for rows, found in self._computed(questions):
-            with torch.autocast(self.device.type, enabled=False):  # heads are float32
+            with whole(self.device.type):  # heads are float32
                 states = found.states.float()
                 if self.action_head is not None:
                     logits = self.action_head(states)
@@ -179,7 +180,7 @@ class LanguagePolicy(Parts):
                 found.append((torch.from_numpy(rows), some, value))
         logits, values = torch.empty(len(asked), self.width(asked)), torch.empty(len(asked))
         for at, some, value in found:  # only now, lest the host wait for each batch
-            logits[at], values[at] = some.cpu(), value.cpu()
+            logits[at], values[at] = torch.from_numpy(read(some)), torch.from_numpy(read(value))
         return logits, values
 
     def width(self, asked: Sequence[Asked]) -> int:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from learner.models.sequence.attention import split_heads
+from learner.optim.device import send
 
 
 class Cache:
@@ -38,7 +39,8 @@ class Cache:
         self.keys, self.values = (
             [each.new_zeros(len(lengths), heads, self.filled, size) for each in kept] for _ in range(2)
         )
-        self.first = torch.tensor([self.filled - length for length in lengths], device=device)
+        self._begins = [self.filled - length for length in lengths]  # on the host, so that no step waits for a GPU
+        self.first = torch.tensor(self._begins, device=device)
         for layer, qkv in enumerate(kept):
             for row, part in enumerate(torch.split(qkv, list(lengths))):
                 _, keys, values = part.view(-1, 3, heads, size).permute(1, 2, 0, 3).unbind()
@@ -56,16 +58,18 @@ class Cache:
         return self.keys[0].shape[2]
 
     def spread(self, rows: Tensor, more: int) -> None:
-        """Become a cache of this one's `rows`, int64 [B'], as often as they are named, with room for `more` tokens."""
+        """Become a cache of this one's `rows`, int64 [B'] on the host, as often as they are named, with room for `more`
+        tokens."""
+        there = send({"rows": rows}, self.first.device)["rows"]
 
         def spread(old: Tensor) -> Tensor:
             new = old.new_zeros(len(rows), self.heads, self.filled + more, old.shape[3])
-            new[:, :, : self.filled] = old[rows, :, : self.filled]
+            new[:, :, : self.filled] = old[there, :, : self.filled]
             return new
 
         for layer in range(len(self.keys)):
             self.keys[layer], self.values[layer] = spread(self.keys[layer]), spread(self.values[layer])
-        self.first = self.first[rows]
+        self.first, self._begins = self.first[there], [self._begins[row] for row in rows.tolist()]
 
     def open(self, n: int) -> Tensor | None:
         """Make room for n tokens a row; what they may look at, bool [B or 1, 1, n, filled], None for all.
@@ -78,7 +82,7 @@ class Cache:
         self.filled += n
         columns = torch.arange(self.filled, device=self.first.device)
         seen = columns <= columns[-n:, None]  # [n, filled]
-        if self.first.any():
+        if any(self._begins):
             return seen & (columns >= self.first[:, None, None, None])
         return None if n == 1 else seen[None, None]
 
@@ -135,10 +139,11 @@ class Ring:
 
     def restart(self, rows: Tensor) -> None:
         """Rows, bool [B] or int64, begin a new sequence with their next token."""
-        self.ages[rows] = 0
+        self.ages[send({"rows": rows}, self.ages.device)["rows"]] = 0
 
     def hold(self, rows: Tensor) -> Held:
         """What rows, int64 [n], know now, for those that pause while others go on."""
+        rows = send({"rows": rows}, self.ages.device)["rows"]
         both = [[each[rows] for each in layers] for layers in (self.keys, self.values)]
         return Held(rows, self.ages[rows], self.clock, both)
 

@@ -170,6 +170,10 @@ class Learner:
         self._writer.write(folder, version, self._state(actors, others), record, keep, self.algorithm.on_disk)
         return self._writer.seconds
 
+    def saved(self) -> None:
+        """Wait until the checkpoint that is being written is complete; raises as `checkpoint.write`."""
+        self._writer.finish()
+
     def _state(self, actors: Arrays, others: Sequence[Arrays]) -> dict[str, Arrays]:
         groups = {"model": get_weights(self.policy), "actors": actors, **self.algorithm.state()}
         return groups | {f"rank-{rank}": each for rank, each in enumerate((self.rank_state(), *others)) if each}

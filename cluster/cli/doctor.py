@@ -131,7 +131,7 @@ def _libraries() -> str:
 
     from learner.optim import gpu
 
-    nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.distributed.is_nccl_available() else "none"
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.distributed.is_nccl_available() else "none"  # type: ignore[no-untyped-call]
     return f"driver {gpu.driver() or 'unknown'}, CUDA {torch.version.cuda}, NCCL {nccl}"
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from llm_service.scoring.placed import placed
 from llm_service.scoring.trie import Tokens, Trie
 
 
@@ -85,4 +86,4 @@ class Causal:
         return logits
 
     def _place(self, array: Any) -> Tensor:
-        return torch.from_numpy(array).to(self.model.device, non_blocking=True)
+        return placed(array, self.model.device)

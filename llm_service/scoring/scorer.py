@@ -27,6 +27,7 @@ from llm_service.records import Normalisation
 from llm_service.scoring.buckets import buckets
 from llm_service.scoring.causal import Causal
 from llm_service.scoring.computed import Computed
+from llm_service.scoring.placed import placed
 from llm_service.scoring.seq2seq import FAMILY, Seq2Seq
 from llm_service.scoring.tokens import Boundary
 from llm_service.scoring.trie import Tokens, Trie, grow
@@ -239,7 +240,7 @@ class Scorer:
         logits, states = self._network.forward([work.prompt for work in batch], tries)
         rows = np.repeat(np.arange(len(tries)), [len(trie.nodes) for trie in tries])
         where = np.stack([rows, np.concatenate([t.nodes for t in tries]), np.concatenate([t.labels for t in tries])])
-        row, node, label = torch.from_numpy(where).to(logits.device)
+        row, node, label = placed(where, logits.device)
         logits = logits.float()
         edges = logits[row, node, label]
         if not self._raw:
@@ -253,10 +254,10 @@ class Scorer:
             paths[first_path : first_path + len(own), : own.shape[1]] = np.where(own < 0, len(rows), own + first_edge)
             first_path, first_edge = first_path + len(own), first_edge + len(trie.nodes)
         padded = torch.cat([edges, edges.new_zeros(1)])  # what a candidate does not have adds nothing
-        tokens = padded[torch.from_numpy(paths).to(edges.device)]
+        tokens = padded[placed(paths, edges.device)]
         scores = tokens.sum(-1)
         if normalise == "tokens":
-            scores = scores / torch.from_numpy(np.concatenate([trie.lengths for trie in tries])).to(scores.device)
+            scores = scores / placed(np.concatenate([trie.lengths for trie in tries]), scores.device)
         return torch.split(scores, counts), torch.split(tokens, counts), states
 
     def _check(self) -> None:

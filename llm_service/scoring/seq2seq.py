@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from llm_service.scoring import packed
 from llm_service.scoring.buckets import buckets
+from llm_service.scoring.placed import placed
 from llm_service.scoring.trie import Tokens, Trie
 
 FAMILY = ("t5", "mt5")
@@ -71,7 +72,7 @@ class Seq2Seq:
         longest = self._length(prompts)
         parts = self._encode([[prompts[i] for i in group] for group in groups])
         parts = [functional.pad(part, (0, 0, 0, longest - part.shape[1])) for part in parts]
-        back = torch.from_numpy(np.argsort(np.concatenate(groups))).to(self.model.device)
+        back = self._place(np.argsort(np.concatenate(groups)))
         encoded = torch.cat(parts)[back]
         real = np.arange(longest) < np.array([len(prompt) for prompt in prompts])[:, None]
         padding = self._hide(real, encoded.dtype)[:, None, None]
@@ -170,7 +171,7 @@ class Seq2Seq:
         return states
 
     def _place(self, array: Any) -> Tensor:
-        return torch.from_numpy(array).to(self.model.device, non_blocking=True)
+        return placed(array, self.model.device)
 
     def _hide(self, visible: Any, dtype: torch.dtype) -> Tensor:
         """0 where something is visible, else the least number: to be added to attention's logits."""

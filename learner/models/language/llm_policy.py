@@ -30,7 +30,7 @@ from learner.models.language.memory import budget
 from learner.models.language.prompt import State, check_prompt
 from learner.models.language.prompter import Asked, Prompter, Rows, Texts, check_names
 from learner.models.policy import Policy
-from learner.optim.device import read
+from learner.optim.device import read, send
 from learner.optim.precision import arithmetic, whole
 from llm_service.errors import ContextTooLong, UsageError
 from llm_service.scoring.scorer import Question, Scorer, Scores
@@ -212,7 +212,8 @@ class LanguagePolicy(Parts):
         logits = scores[0].new_full((len(scores), size), float(FORBIDDEN))
         rows = [row for row, (_, _, places) in enumerate(asked) for _ in places]
         at = [place for _, _, places in asked for place in places]
-        return logits.index_put((torch.tensor(rows), torch.tensor(at)), torch.cat(list(scores)) / self.lm.temperature)
+        there = send({"rows": np.array(rows), "at": np.array(at)}, self.device)
+        return logits.index_put((there["rows"], there["at"]), torch.cat(list(scores)) / self.lm.temperature)
 
 
 AnyPolicy = Policy | LanguagePolicy

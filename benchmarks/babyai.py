@@ -1,17 +1,18 @@
 """babyai: env steps per second of the compiled engine against Minigrid, level by level, on one core.
 
-    <level>/native     episodes from the compiled generator: what training plays
+    <level>/native     episodes from the compiled generator, which training uses
     <level>/exact      episodes from Minigrid's generator, made on the same core when they are needed
     symbolic           image, direction and mission of every step
     text               the same with the caption of every image
 
-Ours is 1,024 worlds stepped by the face that our engines use, texts as ids (`/gymnasium`: by Gymnasium's face, texts as
-strings). The peer is one Minigrid env, which is its fastest form: a vector of them adds to each step. Random actions,
-every episode's end and reset included, CPU time. Before anything is timed, the first episodes of 64 worlds are played
-by both and compared: images, directions, missions, captions, rewards, ends.
+Ours is 1,024 worlds, stepped through the interface that our engines use, with texts as ids (`/gymnasium`: through
+Gymnasium's interface, with texts as strings). The peer is one Minigrid env, its fastest form: a vector of envs makes
+each step slower. Actions are random, every episode's end and reset is included, and CPU time is counted. Before any
+timing, both sides play the first episodes of 64 worlds. Images, directions, missions, captions, rewards and ends are
+compared.
 
-Limit: 147 bytes an image, at 10 GB/s 15 ns; what costs is which cells are hidden, about 60 ns. With exact levels it is
-Minigrid's generator: 0.3 to 3 ms a level.
+Limit: writing the 147 bytes of an image takes 15 ns at 10 GB/s; finding the hidden cells takes about 60 ns. With exact
+levels the limit is Minigrid's generator: 0.3 to 3 ms a level.
 """
 
 from __future__ import annotations

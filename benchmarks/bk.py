@@ -1,28 +1,28 @@
-"""bk: potentials of background knowledge, against what is published, done for each (env, step).
+"""bk: potentials of background knowledge against the published methods, which compute each (env, step) anew.
 
-Windows are those of recorded BabyAI play (`peers/bk_play.py`): chunks of 64 players x 16 steps = 1,024 windows of five
+Windows come from recorded BabyAI play (`peers/bk_play.py`): chunks of 64 players x 16 steps = 1,024 windows of five
 views 7 x 7 x 3. Peers are written from the published design (`peers/bk_loops.py`, `peers/bk_labels.py`).
 
-    code          a written program, by our sandbox and its process, against one Python call for each window, on arrays
+    code          a written program, run in our sandbox's process, against one Python call for each window, on arrays
                   as published or on lists, whichever is faster here. Five programs (`peers/bk_programs.py`) have a row
-                  each, `code/NAME`, and `code` is the row of the one whose ratio is the median. Values of all windows
-                  are compared before anything is timed, both interpreted and by the machine code that ours makes of a
-                  program once it has been asked for 32,768 windows; that is what is timed
-    goal          the largest cosine of the last step to goals, of play that is new while its sentences were met before,
-                  against the same with each sentence encoded anew; and against two MiniLM encodes of captions a
-                  window, as published, which is another phi. `goal/caption`: that phi on both sides, ours of windows
-                  that were met before; in new play few are, so this row is no headline
-    preference    a model of preferences that encodes each different view once, against windows that are recomputed in
-                  PyTorch, 256, 512 or 1,024 at once, whichever is faster here. `preference/unshared`: against our own
-                  engine where it recomputes windows, which is no peer
+                  each, `code/NAME`; the row `code` repeats the one with the median ratio. Before timing, all values
+                  are compared twice: interpreted, and in the machine code that ours compiles after a program has been
+                  called for 32,768 windows. The machine code is timed
+    goal          the largest cosine of the last step to any goal, in new play whose sentences were nearly all met
+                  before. Peers: the same with each sentence encoded anew, and two MiniLM encodes of captions a window,
+                  as published, which is a different phi. `goal/caption`: that phi on both sides, ours on windows that
+                  were met before. New play has few of those, so this row is no headline
+    preference    a model of preferences that encodes each different view once, against windows recomputed in PyTorch,
+                  256, 512 or 1,024 at once, whichever is fastest here. `preference/unshared`: against our own engine
+                  with windows recomputed, which is no peer
     labels        preferences by a model that takes 1 s a call, through the durable lane, against the published rounds:
-                  all calls at once, wait for all, sleep 2 s. 30 calls in flight on either side; `labels/64`: 64
-    training      env steps a second of PPO with a potential, against PPO alone: `training/NAME` of each potential, and
-                  `training` the row of the slowest, if all were measured. PPO alone makes no captions; `goal` has to,
-                  and pays for them
+                  start all calls at once, wait for all, sleep 2 s. Both sides have 30 calls in flight; `labels/64`: 64
+    training      env steps a second of PPO with a potential, against PPO alone: `training/NAME` for each potential, and
+                  `training` for the slowest, if all were measured. PPO alone makes no captions; `goal` needs them, and
+                  their cost is included
 
-Limit: of `code` the way to the other process, 0.3 ms, most of it the kernel's change from one to the other; of `labels`
-30 calls a second, so that no ratio is above 3; of `training` the learner's own time.
+Limit of `code`: the 0.3 ms round trip to the other process, mostly the kernel's context switch. Limit of `labels`:
+30 calls a second, so that no ratio exceeds 3. Limit of `training`: the learner's own time.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""deploy: robots that act by a sequence model, all at once and with what was kept, against recomputing everything.
+"""deploy: robots that act by a sequence model, batched and with cached keys and values, against recomputing everything.
 
-The model in its published shape, 8 million parameters, weights drawn: a text of up to 226 tokens, then three tokens for
-each of 400 steps. One thread, CPU time, float32; the house's physics are counted on our side.
+The model has its published shape, 8 million parameters, and random weights. Its input is a text of up to 226 tokens,
+then three tokens for each of 400 steps. One thread, CPU time, float32; our side also simulates the house.
 
-    argmax    64 prompts (`--quick`: 16), each a robot of its own, whole episodes, actions a second
+    argmax    64 prompts (`--quick`: 16), each for a robot of its own, whole episodes, actions a second
 
     recompute    as published: one robot at a time, and for each action all 1,426 tokens anew, padding included. An
-                 action costs the same at every step, so a few are computed, at steps spread over the episode
+                 action costs the same at every step, so the peer computes a few, at steps spread over the episode
 
-The peer is told what ours had sensed and done until then, and must choose the same action, to 1e-3 of a world unit.
+The peer receives the observations and actions of our episode so far. It must choose the same action, to 1e-3 of a
+world unit.
 
-Limit: reading keys and values, 8 MB a robot at the end of an episode, which takes as long as all else.
+Limit: reading keys and values, 8 MB a robot at the end of an episode, takes as long as all other work.
 """
 
 from __future__ import annotations

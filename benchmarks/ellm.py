@@ -1,22 +1,22 @@
 """ellm: env steps per second with learning included, against the published design of ELLM as one loop.
 
-Crafter in words with 139 actions, goals from a language model and rewards by meaning, a double dueling 3-step DQN
+Crafter in words with 139 actions, goals from a language model, rewards by meaning, and a double dueling 3-step DQN
 with layers of 512; 16 rows are replayed for each env step. CPU only. Both sides play 5,000 steps before they learn,
-and are timed after that.
+and timing starts after that.
 
     text_with_llm_latency    a question to the model takes 200 ms; each situation is asked about once
-    text                     it takes no time
-    .../minibatch_512        as many rows, in minibatches of 512, of which `published_loop_512` has as well
-    .../bfloat16             both of these multiply bfloat16 numbers while they learn, if the processor can
-    .../after_50000          by then most situations are known
+    text                     a question takes no time
+    .../minibatch_512        as many rows, in minibatches of 512; so has the peer `published_loop_512`
+    .../bfloat16             ours and `published_loop_512` learn with bfloat16 products, if the processor can
+    .../after_50000          timing starts after 50,000 steps, when most situations are known
     pixels                   pictures of 64 x 64 instead of the state in words
 
-The peer is `peers/ellm_loop.py`: one world, one process, each thing in turn. As `published_loop_drawing` it draws, as
-published, two pictures in each step that nobody looks at; else only what is used. Before anything is timed, both sides
+The peer is `peers/ellm_loop.py`: one world, one process, all parts in sequence. As `published_loop_drawing` it draws
+two unused pictures in each step, as published; otherwise it draws only what is used. Before any timing, both sides
 play the same worlds with the same actions: situations, states, achievements, goals and ends must be equal.
 
-Limit: arithmetic of the gradient steps, 16 rows an env step forward and backward. Both sides have one torch thread or
-one for each core for it, whichever is better; in ours waiting, worlds and captions are beside it.
+Limit: arithmetic of the gradient steps, 16 rows an env step forward and backward. For it both sides have one torch
+thread or one for each core, whichever is better. In ours, waiting, worlds and captions overlap with it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """fit: training a decoder on windows of equal length, batched, against attention window by window.
 
-A batch is 128 windows of 50 places of a room with 100 cells, and the action at each of them; the decoder has three
+A batch is 128 windows of 50 places in a room with 100 cells, with the action at each place. The decoder has three
 layers of width 128 and four heads. A training step is forward, backward and `AdamW(fused=True)`, in float32 on two
-threads, by the wall clock. Both sides begin with the same weights and take the same batches.
+threads, in wall time. Both sides begin with the same weights and take the same batches.
 
     windows    tokens a second
 
-In each round the losses of both sides are compared, step by step: they must be equal to 1e-5 of themselves.
+In each round the losses of both sides are compared, step by step: they must be equal to a relative 1e-5.
 
-Limit: the decoder's matrix products, which are the same on both sides; a call a window costs more than its arithmetic.
+Limit: the decoder's matrix products, which are the same on both sides. One call for each window costs more than its
+arithmetic.
 """
 
 from __future__ import annotations

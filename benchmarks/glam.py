@@ -1,4 +1,4 @@
-"""glam: an agent that acts through a language model, and learns by PPO: ours against encoding once and repeating.
+"""glam: an agent that acts through a language model and learns by PPO, against encoding once and repeating.
 
 A random model of flan-t5-small's shape scores the six actions of BabyAI after a prompt, and a value head reads the
 decoder's first state. One thread, CPU time, float32. The peer is plain transformers, as published (Carta et al. 2023,
@@ -6,20 +6,20 @@ arXiv 2302.02662): each prompt is encoded once, padded to the longest, its state
 logits are computed at every token.
 
     acting/unique      different prompts of 100 to 300 tokens
-    acting/recorded    the prompts of real play, step by step: MixedTrainLocal, 32 envs x 40 steps, one observation told
-                       by an agent that has learned nothing yet and so meets most states again. A round has eight of the
-                       envs, as each of the four published processes has. Ours remembers, within one version of the
-                       weights, what it has computed; the peer computes every row, of every fourth step
-    .../planner        the other end: three observations and two actions told, played by the planner with one action in
-                       five at random; hardly a prompt comes twice
-    update/equal       a minibatch of PPO with gradients of all weights and of the value head, prompts of 200 tokens,
-                       ours by micro-batches whose gradients add up, the peer by chunks of the size that suits it best
+    acting/recorded    the prompts of real play, step by step: MixedTrainLocal, 32 envs x 40 steps, one observation in
+                       each prompt. The agent has learned nothing yet, and so meets most states again. A round has eight
+                       of the envs, as has each of the four published processes. Ours remembers its results within one
+                       version of the weights; the peer computes every row, of every fourth step
+    .../planner        the other extreme: three observations and two actions in each prompt, played by the planner with
+                       one action in five at random; prompts hardly ever repeat
+    update/equal       a minibatch of PPO with gradients of all weights and of the value head, prompts of 200 tokens;
+                       ours adds up the gradients of micro-batches, the peer those of chunks of its fastest size
     update/mixed       the same with prompts of 100 to 300 tokens
 
-In each round scores and states (1e-5), or loss and gradients (1e-4), of both sides are compared.
+In each round, scores and states (1e-5), or loss and gradients (1e-4), of both sides are compared.
 
-Limit: what must be computed is the encoder; the notes say what share of our time the model's own encoder takes for the
-same prompts, one by one. Beyond that only what is not computed can save time: padding, repetition, repeated states.
+Limit: the encoder cannot be avoided. The notes give the share of our time that the model's own encoder takes for the
+same prompts, one by one. Beyond that, time can only be saved on padding, repeated prompts and repeated states.
 """
 
 from __future__ import annotations

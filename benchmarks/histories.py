@@ -1,14 +1,14 @@
 """histories: learning histories of a dark room's tasks side by side, against one env a task and a Python loop.
 
-dark/Room-10x10, its 80 tasks of `split=own`, tabular Q-learning of each from nothing, every step kept on disk. One
+dark/Room-10x10 with its 80 tasks of `split=own`; tabular Q-learning of each from scratch, every step kept on disk. One
 thread, CPU time; transitions a second, writing included.
 
-    one_env_a_task   a Gymnasium env of the task, our world behind it; Q-learning on lists, NumPy's file of a task. It
-                     plays four of the tasks, since its speed does not depend on how many
+    one_env_a_task   a Gymnasium env for each task, with our world behind it; Q-learning on lists, one NumPy file for
+                     each task. It plays four of the tasks, since its speed does not depend on their number
 
-The same random numbers on both sides: every observation, action and reward of the four tasks is compared.
+Both sides use the same random numbers: every observation, action and reward of the four tasks is compared.
 
-Limit: a step of 80 envs is some thirty calls of NumPy, of which two thirds are the learner's.
+Limit: a step of 80 envs is some thirty NumPy calls, two thirds of them in the learner.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""housekeep: a house that is to be put in order, many players at once, against one env as in the published loop.
+"""housekeep: tidying a house, many players at once, against one env as in the published loop.
 
 housekeep/Task1, 1,024 players (`--quick`: 256), random actions, texts `view`, `seen`, `held` and events at every step.
-One thread, CPU time, env steps a second behind the dense face:
+One thread, CPU time, env steps a second through the dense interface:
 
-    ids_32, ids_64   the instances in the picture, of 32 x 32 and 64 x 64, which texts are made of
-    rgb_64           these and what the player sees, 64 x 64
+    ids_32, ids_64   pictures of object instances, 32 x 32 or 64 x 64, from which texts are made
+    rgb_64           these and the player's colour picture, 64 x 64
 
-    published_loop   one env on the same engine; in each step a picture of the same size in colour, with depth and
-                     instances, the caption as a set of names from all that was seen, the label of each pair of an
-                     object and a place that is known, and the caption embedded by MiniLM
-    memoised         the same, but a caption that was embedded before in the round is remembered
+    published_loop   one env on the same engine. Each step makes a picture of the same size in colour, with depth and
+                     instances; the caption as a set of names of everything seen so far; the label of each pair of a
+                     known object and place; and the caption's embedding by MiniLM
+    memoised         the same, but each caption is embedded only once in a round
 
-What the peer's player sees and knows after each step must be what ours does. Limit: 64 columns of some ten cells each
-are walked in a picture, and 4 KB of instances written: about 2 us.
+After each step, the peer's player must have seen and know the same as ours. Limit: a picture needs 64 columns of some
+ten cells each walked, and 4 KB of instances written: about 2 us.
 """
 
 from __future__ import annotations

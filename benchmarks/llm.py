@@ -1,11 +1,12 @@
 """llm: answers per second of the LLM service against one call for each question, and against batching alone.
 
-The model is modelled: 50 ms and 2 ms for each item, one call at a time, like one GPU. 64 clients replay the captions of
-64 random players of GoToLocal and ask for goals at every step, each after its last answer. All sides render, ask and
-parse alike, in one process; answers are compared, and ours must call the model exactly once for each unique question.
+The model is simulated: 50 ms and 2 ms for each item, one call at a time, like one GPU. 64 clients replay the captions
+of 64 random players of GoToLocal and ask for goals at every step, each once it has its last answer. All sides render,
+ask and parse in the same way, in one process. Answers are compared, and ours must call the model exactly once for each
+unique question.
 
-Limit of `mixed_stream`: the model's own time. A full batch of 64 takes 178 ms, so batching alone gives 360 answers/s;
-a share u of unique questions makes it 360 / u for a service that pays for each once (u is about 0.24 here).
+Limit of `mixed_stream`: the model's own time. A full batch of 64 takes 178 ms, so batching alone gives 360 answers/s.
+With a share u of unique questions (here about 0.24), a service that pays for each once reaches 360 / u.
 Limit of `hit` and `rpc`: Python, some 10 microseconds for the key and the record of a question, and about 250 for a
 round trip of gRPC.
 """

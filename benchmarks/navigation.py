@@ -1,21 +1,21 @@
 """navigation: whole generations of novelty search, and novelty in an archive that grows.
 
-`generation`: 50 policies are drawn, played for 400 steps, compared with 3,000 behaviours, and filed, by ours and by
-`stock`: one robot, a Python step, a PyTorch network, a tree built in each generation (`peers/stock_search.py`). One
-thread, CPU time. Both play the same policies: of 50 robots at least 45 must end at the same place (a speed that is
-rounded to tenths may fall to the other side of a half), and novelty of equal places must be equal to 1e-9.
+`generation`: 50 policies are sampled, played for 400 steps, compared with 3,000 behaviours, and stored, by ours and by
+`stock`: one robot, a Python step, a PyTorch network, a tree rebuilt in each generation (`peers/stock_search.py`). One
+thread, CPU time. Both play the same policies. At least 45 of 50 robots must end at the same place (a speed rounded to
+tenths may fall on the other side of a half), and the novelty of equal places must be equal to 1e-9.
 
-A generation adds 200 descriptors to N others and asks for the mean distance of each to its 15 nearest. `uniform`: all
-over 600 x 600; `clustered`: in 20 Gaussian blobs of standard deviation 3. One thread, CPU time, the same numbers on
-both sides, compared in each round:
+The other cases: a generation adds 200 descriptors to N others and asks for the mean distance of each to its 15 nearest.
+`uniform`: all over 600 x 600; `clustered`: in 20 Gaussian blobs of standard deviation 3. One thread, CPU time, the same
+numbers on both sides, compared in each round:
 
-    kdtree_rebuild    scikit-learn's KDTree of everything, built in each generation, as the published search does it
-    ckdtree_rebuild   SciPy's cKDTree with its fastest way of building
+    kdtree_rebuild    scikit-learn's KDTree of all points, rebuilt in each generation, as in the published search
+    ckdtree_rebuild   SciPy's cKDTree, built in its fastest way
     pyribs            ProximityArchive, in a process of its own, which builds a tree in each `add`
-    ours_at_1e4       ours among 10,000: how much a hundred times the points cost
+    ours_at_1e4       ours among 10,000, to show the cost of a hundred times the points
 
-Limit: 200 times some four leaves of the tree (`learner/store/neighbours.py`); a round of ours is the mean of 20
-generations, since one is over in a quarter of a millisecond.
+Limit: 200 times some four leaves of the tree (`learner/store/neighbours.py`). A round of ours is the mean of 20
+generations, since one takes only a quarter of a millisecond.
 """
 
 from __future__ import annotations

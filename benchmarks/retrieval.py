@@ -1,16 +1,17 @@
 """retrieval: the memory of a retrieval-augmented decision transformer, searched exactly.
 
 320,000 keys of 512 numbers, as many as the chunks of 80 tasks' learning histories in a room of 10 x 10 (Schmied et al.
-2024, arXiv 2410.07071): 100,000 steps of each task, an entry for every 25. Keys are drawn around centres, of which most
-belong to one task and some to all, as situations do; queries are drawn around keys. The 50 nearest by cosine, one
-thread, CPU time:
+2024, arXiv 2410.07071): 100,000 steps of each task, an entry for every 25. Keys are sampled around centres, most of
+which belong to one task and some to all, like real situations. Queries are sampled around keys. The 50 nearest by
+cosine, one thread, CPU time:
 
-    flat_320k   a batch of 256 queries among all keys, against faiss' IndexFlatIP in a process of its own: `faiss_one` a
-                query at a time, as while acting, `faiss_batched` the same queries at once. Both sides normalise and are
-                given the same vectors. Ids must be the same, but where similarities are equal to 1e-5
-    restricted  4,096 queries, for the entry that a score of similarity and task chooses: ours among the keys of the
-                task, the nearest one, against ours among all keys, the best of the 50 nearest. The note says how often
-                these are the same; where they are not, none of the 50 is of the task, or none is nearer than the last
+    flat_320k   a batch of 256 queries among all keys, against faiss' IndexFlatIP in a process of its own: `faiss_one`
+                one query at a time, as while acting, `faiss_batched` the same queries at once. Both sides normalise and
+                get the same vectors. Ids must be the same, except where similarities are equal to 1e-5
+    restricted  4,096 queries, for the entry that a score of similarity and task chooses. Ours takes the nearest among
+                the keys of the task; the peer is ours among all keys, taking the best of the 50 nearest. The note says
+                how often the two agree. Where they do not, none of the 50 is of the task, or none of the task's is
+                nearer than the last of the 50
 
 Limit: 0.33 billion float32 operations a query among all keys, 4 million among a task's.
 """

@@ -1,7 +1,8 @@
 """rollout: env steps per second of our vector env against Gymnasium's own over Minigrid's own env.
 
 One process, 16 envs of GoToLocal, the same levels and actions on both sides, in turn. CPU time is counted, because one
-thread does all the work. What was timed is compared: images, directions, missions, rewards, ends, last observations.
+thread does all the work. Every timed output is compared: images, directions, missions, rewards, ends, last
+observations.
 
 Limit: Minigrid computes a view cell by cell, about 90 of its 105 microseconds a step; a level costs 0.4 ms once in
 about 50 steps, on both sides.

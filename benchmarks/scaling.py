@@ -2,10 +2,10 @@
 
     1, 8, 16, 32, 64       env steps learned from a second, as a share of actors x 50
     llm                    64 actors that each ask a language model before every step: its service, its batches
-    8_killed, 32_killed    a quarter of the actors killed with SIGKILL in the midst: what is left of the rate afterwards
+    8_killed, 32_killed    a quarter of the actors is killed with SIGKILL during the run: the rate afterwards
 
-The env sleeps, so all that costs is ours: acting, moving chunks and weights, learning, and looking after it all. Limit:
-processor time. A step of an actor takes 0.07 ms besides its sleep, or 0.4 to 0.5 ms after one (docs/scaling.md).
+The env sleeps, so all cost is ours: acting, moving chunks and weights, learning, and supervision. Limit: processor
+time. A step of an actor takes 0.07 ms besides its sleep, or 0.4 to 0.5 ms after one (docs/scaling.md).
 """
 
 from __future__ import annotations

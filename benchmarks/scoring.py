@@ -1,18 +1,18 @@
 """scoring: candidate continuations scored per second by our scorer, against the two published ways of batching them.
 
 Random models of published shapes (flan-t5-small, GPT-2 small), prompts of 100 to 300 tokens, eight candidates of two to
-four tokens, one thread, CPU time. Peers are plain transformers, their scores of the very questions that we answered
-compared with ours in each round:
+four tokens, one thread, CPU time. Peers are plain transformers. In each round they answer the same questions, and their
+scores are compared with ours:
 
     repeat          each prompt is repeated for each of its candidates, all padded to the longest; logits everywhere
     encode_once     each prompt is computed once, padded to the longest; encoder states (seq2seq) or keys and values
                     (decoder-only) are repeated for each candidate; logits at every candidate token
 
-`quarter_unique`: each prompt with its candidates occurs four times, as states do that agents meet again.
+`quarter_unique`: each prompt with its candidates occurs four times, like states that agents meet again.
 
 Limit: at equal lengths the encoder alone bounds t5 near 10 times `repeat` (eight encodings against one, and the decoder
-on top); that a short prompt is not padded to the longest adds about 1.4 times. The row's note says what share of our
-time the prompts alone take, in the model's own forward, one by one: at 100 % nothing would be left to gain.
+on top). Not padding short prompts to the longest adds about 1.4 times. The row's note gives the share of our time that
+the prompts alone take in the model's own forward, one by one: at 100 % nothing is left to gain.
 """
 
 from __future__ import annotations

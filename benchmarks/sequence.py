@@ -1,17 +1,17 @@
 """sequence: training a transformer on episodes of different lengths, packed, against everything padded.
 
 The model of a text, a target and a robot's history in its published shape: two blocks of width 360, four heads, three
-tokens a step. Sequences are on average half as long as the longest of their batch. One thread, CPU time; counted are
-real tokens. Both sides begin with the same weights and take the same batches in the same order; ours reads them from a
+tokens a step. Sequences are on average half as long as the longest of their batch. One thread, CPU time; only real
+tokens count. Both sides begin with the same weights and take the same batches in the same order; ours reads them from a
 store of episodes, the peers have them in memory. Peers are nanoGPT's loop: pad, fused attention, `AdamW(fused=True)`.
 
     half_filled    ours in bfloat16, against the peer in bfloat16 and in float32
-    filled         all sequences equally long: what is left when there is no padding to save
+    filled         all sequences equally long: the gain without any padding to save
 
 In each round the losses of both sides are compared, step by step.
 
-Limit: the decoder's matrix products; see `learner/models/sequence/decoder.py`. Where nothing is padded ours gains from
-attention in bfloat16 and from the half block that it does not compute for tokens at which nothing is predicted.
+Limit: the decoder's matrix products; see `learner/models/sequence/decoder.py`. Where nothing is padded, ours gains from
+attention in bfloat16, and from skipping half a block for tokens at which nothing is predicted.
 """
 
 from __future__ import annotations

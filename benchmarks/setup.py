@@ -1,7 +1,7 @@
 """`python benchmarks/setup.py [family ...]`: one virtual environment for each peer family, under `.bench/`.
 
-Peers exclude each other by their pins, so each `peers/<family>.txt` gets an environment of its own. One that is up to
-date is left alone. A family that cannot be installed is reported; its rows are skipped later.
+The peers' pins conflict, so each `peers/<family>.txt` gets an environment of its own. An environment that is up to date
+is left alone. A family that cannot be installed is reported; its rows are skipped later.
 
 Limit: the downloads; each environment holds its own copy of torch.
 """

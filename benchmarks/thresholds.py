@@ -2,10 +2,10 @@
 
     python -m benchmarks.thresholds        prints two tables and a recommendation, as Markdown
 
-A goal is rewarded if the name of what was done is similar enough to it: the cosine of their embeddings is above a
-threshold (Du et al. 2023, arXiv 2302.06692, section 3). The right threshold depends on the encoder, so it is measured
-here for ours. A pair of an event and a goal is a match if the goal is one of the names of the event, in any wording. A
-match below the threshold is missed; any other pair above it is false.
+A goal is rewarded if the name of the event is similar enough to it: the cosine of their embeddings is above a threshold
+(Du et al. 2023, arXiv 2302.06692, section 3). The right threshold depends on the encoder, so this script measures it
+for ours. A pair of an event and a goal is a match if the goal is one of the names of the event, in any wording. A match
+below the threshold is missed; any other pair above it is false.
 """
 
 from __future__ import annotations

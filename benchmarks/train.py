@@ -1,15 +1,15 @@
 """train: env steps per second with learning included, and the wall time to a success rate.
 
-GoToLocal, CPU only, one torch thread a process, all cores for everybody. Each system is started for each measurement
-and timed in its steady state, between the first and the last update after a warm-up.
+GoToLocal, CPU only, one torch thread a process, all cores available to each system. Each system is started for each
+measurement and timed in its steady state, between the first and the last update after a warm-up.
 
-    stock            each system with its own env: what a user of either gets
+    stock            each system with its own env: a user's view of either
     stock_4096       the same with minibatches of 4,096, where arithmetic counts for more and overhead for less
-    our_env          peers on our env: what is left is the merit of the engine
+    our_env          peers on our env: the rest is the merit of the engine
     to_90_percent    our FiLM network in both; a clock from the start of the process to 90 % training success
 
-Limit: four epochs of forward and backward through two 147-64-64 networks. Collection runs beside them on another core;
-with one core the two add up.
+Limit: four epochs of forward and backward through two 147-64-64 networks. Collection runs at the same time on another
+core; with one core the two add up.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""trials: hidden tasks played again and again by one transformer, all at once, against one env and windows made anew.
+"""trials: one transformer plays hidden tasks again and again, all at once, against one env with windows recomputed.
 
-dark/Room-10x10, its 100 tasks, 40 episodes each (`--quick`: 4) without a change of weights, memories empty at first.
-The model that retrieves in its default size and an encoder of the same, weights drawn; greedy, each episode with a
-target of its own. One thread, CPU time, float32; env steps a second, worlds, memories and searches included.
+dark/Room-10x10, its 100 tasks, 40 episodes each (`--quick`: 4) without weight updates, memories empty at first. The
+retrieving model has its default size, as has its encoder, and weights are random; actions are greedy, and each episode
+has its own target. One thread, CPU time, float32; env steps a second, worlds, memories and searches included.
 
-    published_loop    the same model with one env, and for each action a pass over the whole episode so far; where it
-                      queries, a second pass, by the encoder; chunks kept as copies, their keys and values computed in
+    published_loop    the same model with one env, and for each action a pass over the whole episode so far; at each
+                      query, a second pass by the encoder; chunks kept as copies, their keys and values computed in
                       each pass. It plays one of the tasks, all its episodes, since its speed does not depend on how
                       many tasks there are
 
-Every action of that task is compared. Limit: the decoder's arithmetic, of one step of 100 rows at a time.
+Every action of that task is compared. Limit: the decoder's arithmetic, for one step of 100 rows at a time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A device that is timed, and how much is computed on it."""
+"""A device, its timing, and the sizes of the work measured on it."""
 
 from __future__ import annotations
 

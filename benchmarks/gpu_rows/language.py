@@ -1,4 +1,4 @@
-"""A policy that is a language model: a minibatch of PPO, and acting; ours and a sorted Hugging Face loop."""
+"""A policy that is a language model: a minibatch of PPO, and acting; ours against a sorted Hugging Face loop."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A language model of flan-t5-large's shape, and the usual loop around it at its best.
 
-Prompts are sorted by length, so that a batch is padded little; each is encoded once, and its states are repeated for
-every action; weights, gradients and arithmetic are bfloat16, attention is PyTorch's fused one, and the batch is of the
-size that is fastest on this GPU. Tokens are drawn: what they say takes no time.
+Prompts are sorted by length, so that batches need little padding. Each is encoded once, and its states are repeated for
+every action. Weights, gradients and arithmetic are bfloat16, attention is PyTorch's fused kernel, and the batch has the
+size that is fastest on this GPU. Tokens are random: their content does not change the time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training the transformer of texts, targets and histories: ours and nanoGPT's loop, sorted by length."""
+"""Training the transformer of texts, targets and histories: ours, and nanoGPT's loop on sequences sorted by length."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Learners of small networks, and chunks that nobody played: no simulator is needed to time an update.
+"""Learners of small networks on random chunks: timing an update needs no simulator.
 
-BabyAI's view, direction and mission for a FiLM network; what is seen, done and paid is drawn.
+BabyAI's view, direction and mission go to a FiLM network; observations, actions and rewards are random.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Preferences from a model of 1 s a call, with a bound of calls in flight: our durable lane, and the published rounds.
+"""Preferences from a model of 1 s a call, with limited calls in flight: our durable lane, and the published rounds.
 
-A pair is asked in both orders, so it is two calls on both sides. The model is the scripted one: its labels are rules
-that we wrote, and the same on both sides.
+A pair is asked in both orders, so it is two calls on both sides. The model is the scripted one: its labels follow rules
+that we wrote, the same on both sides.
 """
 
 from __future__ import annotations

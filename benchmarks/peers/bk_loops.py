@@ -1,10 +1,10 @@
-"""What bk's potentials are compared with: the published loops (Zhang et al. 2024, arXiv 2407.03964), at their best.
+"""The peers of bk's potentials: the published loops (Zhang et al. 2024, arXiv 2407.03964), at their best.
 
     per_step_call         one call of a Python function for each (env, step)
     two_encodes           MiniLM on two texts for each (env, step), batches of 64, nothing kept
     sentences_anew        MiniLM on their sentences, batches of 64, nothing kept: phi as ours defines it
 
-Written from what is known of them; no code of theirs is here.
+Written from the published description, without the authors' code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Both sides of bk's goals and preferences, made ready and held to the same values before anything is timed."""
+"""Both sides of bk's goals and preferences, set up and checked for equal values before any timing."""
 
 from __future__ import annotations
 

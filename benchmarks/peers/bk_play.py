@@ -1,7 +1,7 @@
-"""Recorded play of BabyAI that bk's potentials judge: 64 players, the planner with errors, chunk by chunk.
+"""Recorded BabyAI play for bk's potentials: 64 players, the planner with errors, chunk by chunk.
 
 record ──> chunks, each of 1,024 windows of 5 observations ──> both sides
-       └─> segments in words ──> a label folder of goals, pairs to be labelled
+       └─> segments in words ──> a label folder of goals, pairs to label
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A model of preferences with drawn weights, as a stage `prefer` leaves one; the same model in PyTorch; and our engine
-when each window is encoded for itself.
+"""A model of preferences with random weights, as a stage `prefer` saves it; the same model in PyTorch; and our engine
+with each window encoded separately.
 
-The published procedure (Zhang et al. 2024, arXiv 2407.03964) recomputes windows in PyTorch, 256 at once."""
+The published procedure (Zhang et al. 2024, arXiv 2407.03964) recomputes windows in PyTorch, 256 at once.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Written programs as Python functions, of the kind that language models write of BabyAI: bk's `code` row runs them.
+"""Programs as Python functions, like those that language models write for BabyAI: bk's `code` row runs them.
 
-The peer calls the functions; ours gets their text (`text_of`), so that both sides run one program. Numbers are
+The peer calls the functions; ours gets their source (`text_of`), so that both sides run one program. Numbers are
 Minigrid's: object 2 is a wall, 4 a door, 5 a key, 6 a ball, 7 a box; colour 0 is red; action 2 goes forward. The player
 stands at column 3, row 6 of the view.
 """

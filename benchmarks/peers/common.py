@@ -1,6 +1,6 @@
-"""What every peer script shares: the stock world, flattened; ours, flattened; and the steady-state meter.
+"""Shared by all peer scripts: the stock world, flattened; ours, flattened; and the meter of steady-state speed.
 
-Runs in the peers' own environments, some of which have an old Gymnasium: nothing of ours is imported at the top.
+It runs in the peers' own environments, some of which have an old Gymnasium: nothing of ours is imported at the top.
 
 Limit of the stock world: Minigrid's `gen_obs` in Python, about 0.1 ms a step.
 """

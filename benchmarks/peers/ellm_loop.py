@@ -1,22 +1,23 @@
-"""The published design of ELLM as one loop, re-created with our own code: one world, one process, each thing in turn.
+"""The published design of ELLM as one loop, rebuilt with our own code: one world, one process, all parts in sequence.
 
-    caption ──> goals: by text from a cache, else a query that is waited for ──> epsilon-greedy action ──> step
+    caption ──> goals: by text from a cache, else a query that blocks ──> epsilon-greedy action ──> step
             ──> reward: cosine of the event's name and the goals ──> every 4th step, one update on 64 rows
 
-Du et al. 2023 (arXiv 2302.06692): one env, goals of a situation asked for when they are needed, double dueling 3-step
-DQN with uniform replay, of which the target has heads of its own but no encoder of its own. The state is one text, the
-goals are another; embeddings are frozen and remembered by text.
+Du et al. 2023 (arXiv 2302.06692): one env; goals of a situation are queried when they are needed; double dueling 3-step
+DQN with uniform replay, whose target has its own heads but no encoder of its own. The state is one text, the goals are
+another; embeddings are frozen and cached by text.
 
-The published loop draws two pictures in each step, also when the state is words: the env's own of 64 x 64, and one of
-512 x 512 for captioners that are off. With `--drawing` so does this one, while it is measured; without, it draws what
-it uses.
+The published loop draws two pictures in each step, even when the state is words: the env's own of 64 x 64, and one of
+512 x 512 for captioners that are off. With `--drawing` this loop does the same while it is measured; without it, it
+draws only the pictures that it uses.
 
-Left out, to its advantage: frame stacks, a file for each episode and workers that read it back, caches rewritten under
-a lock, logging. Better than published: rows in memory that point to texts, texts that are new to a minibatch embedded
-together, fused Adam, no pass of the network where the action is random, and questions of the first `start` steps are
+Left out, to the peer's advantage: frame stacks, a file for each episode and workers that read it back, caches rewritten
+under a lock, logging. Better than published: replay rows in memory that point to texts, new texts of a minibatch
+embedded together, fused Adam, no forward pass when the action is random, and questions of the first `start` steps
 answered at once.
 
-Limit: the sum of its parts, which wait for each other; the update is the largest without latency, waiting is with it.
+Limit: the sum of its parts, which wait for each other. Without latency the update is the largest; with latency, waiting
+is.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the published loop remembers: embeddings of texts, and what it lived.
+"""Memory of the published loop: embeddings of texts, and the replay.
 
-Both are plain arrays in memory that point to each other by number, where the published loop has dictionaries of token
-tuples and a compressed file for each episode.
+Both are plain arrays in memory that point to each other by number. The published loop has dictionaries of token tuples
+and a compressed file for each episode.
 
-Limit: copying the drawn rows, some 0.1 ms for 64.
+Limit: copying the sampled rows, some 0.1 ms for 64.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Crafter as the published loop sees it: one of upstream's simulators, told in words and acted on by 139 events.
+"""Crafter as the published loop sees it: one of upstream's simulators, described in words and played with 139 actions.
 
-Our sentences and the rules of Du et al. 2023, written down here once more without arrays of worlds: sets, strings and a
-dictionary. `benchmarks.ellm` holds both sides to the same words. Nothing is drawn unless a picture is asked for.
+Our sentences and the rules of Du et al. 2023, written here once more without arrays of worlds: sets, strings and a
+dictionary. `benchmarks.ellm` checks that both sides give the same words. Pictures are drawn only on request.
 
 Limit: upstream's simulator, some 0.5 ms a step and 40 ms a new world.
 """

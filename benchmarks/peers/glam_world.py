@@ -1,4 +1,4 @@
-"""Prompts of glam's benchmark: what an agent of BabyAI is told in real play, and drawn ones of given lengths."""
+"""Prompts of glam's benchmark: those that a BabyAI agent gets in real play, and random ones of given lengths."""
 
 from __future__ import annotations
 

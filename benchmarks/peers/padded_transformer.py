@@ -1,7 +1,7 @@
 """The usual transformer: every sequence of a batch padded to the same length, all of it computed, nothing kept.
 
-Blocks in the shape of nanoGPT's: norms, queries, keys and values in one product, PyTorch's fused causal attention, a
-perceptron four times as wide. It takes the place of `Decoder` in a model, with its weights and its signature.
+Blocks have nanoGPT's shape: norms, queries, keys and values in one product, PyTorch's fused causal attention, an MLP
+four times as wide. It replaces `Decoder` in a model, with its weights and its signature.
 """
 
 from __future__ import annotations

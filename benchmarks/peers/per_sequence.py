@@ -1,6 +1,6 @@
-"""Our decoder as it was before sequences of equal length were batched: a fused call of attention for each of them.
+"""Our decoder before it batched sequences of equal length: one fused attention call for each sequence.
 
-It takes the place of `Decoder` in training, with its layers and its signature.
+It replaces `Decoder` in training, with its layers and its signature.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     Asker (a Ray process) ── prompt, never seen before ──> LLM service (gRPC, batches) ──> scores ──> action ──> step
 
-The service and the player are those of `method=zero_shot`; the model is modelled: a batch of n takes LATENCY_S +
-PER_ITEM_S n, one at a time. Every prompt is new, so that no cache answers. The last line of output is
-{"steps_per_second": within the window, "calls_a_batch": of all that were asked}.
+The service and the player are those of `method=zero_shot`. The model is simulated: a batch of n takes LATENCY_S +
+PER_ITEM_S n, one batch at a time. Every prompt is new, so that no cache answers. The last line of output is
+{"steps_per_second": within the window, "calls_a_batch": over all batches}.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Our search with evaluators on Ray, in its own process: `search_evaluators EVALUATORS LATENCY_S GENERATIONS`.
 
-With a latency a player sleeps as long instead of playing: a world that is slow elsewhere. The last line of output is
-{"evaluations": how many a second from when all players are there, "digest": of the archive}.
+With a latency, an evaluator sleeps for that long instead of playing, like an env that is slow elsewhere. The last line
+of output is {"evaluations": per second once all evaluators run, "digest": of the archive}.
 """
 
 from __future__ import annotations

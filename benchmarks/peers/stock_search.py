@@ -1,9 +1,9 @@
-"""Novelty search as it is commonly written: one robot, a Python step, a PyTorch network, a tree that is built anew.
+"""Novelty search as it is commonly written: one robot, a Python step, a PyTorch network, a tree that is rebuilt.
 
-The shape of the published loop (Salehi and Doncieux 2023): each policy is played alone, step by step, and what it saw,
-did and where it was is kept; its network of 302 weights is called for every single observation; each generation builds
-scikit-learn's tree of archive and population. Its simulator is ours, called for one robot and one step, which is faster
-than the wrapped one of the published code (60 instead of 118 us a step with the network).
+It has the shape of the published loop (Salehi and Doncieux 2023). Each policy is played alone, step by step, and its
+observations, actions and places are kept. Its network of 302 weights is called for every single observation. Each
+generation builds scikit-learn's tree of archive and population. The simulator is ours, called for one robot and one
+step, which is faster than the wrapped one of the published code (60 instead of 118 us a step with the network).
 """
 
 from __future__ import annotations

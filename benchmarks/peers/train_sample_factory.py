@@ -1,7 +1,7 @@
 """Sample Factory APPO (asynchronous) on GoToLocal: steady-state speed.
 
 Limit: two rollout workers, an inference worker and the learner share the cores; the stock env takes most of the
-workers' time. Its Gymnasium is older than same-step auto-reset, so it cannot be run on our env.
+workers' time. Its Gymnasium is older than same-step auto-reset, so it cannot use our env.
 """
 
 # Peers' libraries are not installed where types are checked: what comes from them has no type.

@@ -1,8 +1,8 @@
 """Stable-Baselines3 PPO on GoToLocal: steady-state speed, or with `--until` the wall time to a success rate.
 
-For the second, it gets our FiLM network and our hyperparameters, so that what differs is the system and the env.
+With `--until` it gets our FiLM network and our hyperparameters, so that only the system and the env differ.
 
-Limit: one process collects and learns in turn. With the stock env the env takes most of the time, with ours the four
+Limit: one process collects and learns in turn. With the stock env the env takes most of the time; with ours, the four
 epochs of forward and backward do.
 """
 

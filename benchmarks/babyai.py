@@ -58,7 +58,7 @@ NATIVE_ENVS, EXACT_ENVS, CHECKED_ENVS = 1024, 128, 64
 
 
 class Ours:
-    """Worlds that are stepped on and on with random actions."""
+    """Worlds stepped continuously with random actions."""
 
     def __init__(self, level: str, face: str, text: bool) -> None:
         levels, _, gymnasium_face = face.partition("/")
@@ -72,7 +72,7 @@ class Ours:
             self.env.reset()
         else:
             self.env.begin()
-        self.run(64)  # compiles, and takes the worlds apart, which began together
+        self.run(64)  # compiles, and moves the episodes' ends apart, since all worlds begin together
 
     def run(self, steps: int) -> float:
         """CPU seconds of this many steps of all worlds."""
@@ -92,7 +92,7 @@ class Ours:
 
 
 class Theirs:
-    """One Minigrid env that is stepped on and on, reset where an episode ends."""
+    """One Minigrid env stepped continuously, and reset when an episode ends."""
 
     def __init__(self, level: str, text: bool, once: bool = True) -> None:
         self.env = build(level)
@@ -121,7 +121,7 @@ class Theirs:
 
 
 def check(level: str, steps: int = 64) -> None:
-    """Both play the first episodes of some seeds, to their ends.
+    """Both sides play the first episodes of some seeds to their ends.
 
     Raises:
         DifferentOutputs: at the first difference.

@@ -47,12 +47,12 @@ CASES = ("code", "labels", "preference", "goal", "training")
 POTENTIALS = ("code", "goal", "preference")
 QUICK_ROUNDS, QUICK_SECONDS = 3, 300.0
 CHUNKS = 10
-"""Of which all values are compared, and one after the other timed."""
+"""Chunks of windows: all values are compared, and the chunks are timed one after the other."""
 WORLD = f"env={bk_play.LEVEL}"
 CAPTIONS = "env.captions=true"
-"""Only of `goal`: nothing else reads captions, and PPO would only be the slower for them."""
+"""Only for `goal`: nothing else reads captions, and they would only slow PPO down."""
 GOALS = ROOT / "configs" / "knowledge" / "babyai" / "goals"
-"""With a bank, so that a run starts with the vectors of its sentences."""
+"""It holds a bank, so that a run starts with the vectors of its sentences."""
 TRAINED = "actors.envs=64", "actors.steps=32", "learner.minibatch=512", "learner.learning_rate=1e-3"
 
 
@@ -69,7 +69,7 @@ class Programs:
         self.ours = made.make("code", program=str(path), shows="image")
         self.best = ""
         expected = [bk_loops.by_lists(function, windows, "image") for windows in self.chunks]
-        for _ in range(COMPILED_AFTER // sum(map(len, self.chunks)) + 1):  # as early in any training, and then no more
+        for _ in range(COMPILED_AFTER // sum(map(len, self.chunks)) + 1):  # interpreted, as early in training
             for windows, values in zip(self.chunks, expected, strict=True):
                 self.check(self.ours.phi(windows), values)
         self.note = "machine code" if self.ours.sandbox.await_code() else "interpreted"
@@ -83,7 +83,7 @@ class Programs:
         return rate(self.ours.phi, self.chunks)
 
     def per_step_call(self) -> Run:
-        """By the form that is faster here."""
+        """In the form that is faster here."""
         found = bk_loops.forms(self.function, self.chunks[0], "image")
 
         def run_of(form: bk_loops.Form) -> Run:
@@ -125,7 +125,7 @@ def code(options: Options, made: Potentials) -> Report:
 
 
 def preference(options: Options, made: Potentials) -> Report:
-    """Ours against PyTorch, and against our own engine with one idea taken away."""
+    """Ours against PyTorch, and against our own engine with windows recomputed."""
     match = Preferences(made)
     recomputed = better_of({what: match.run_of(form) for what, form in match.forms.items()}, match.note)
     case = Case("bk", "preference", "windows", frozenset({"recomputed_windows"}))
@@ -138,7 +138,7 @@ def preference(options: Options, made: Potentials) -> Report:
 
 
 def goal(options: Options, made: Potentials) -> Report:
-    """By sentence, and by caption; the headline is a row of equal outputs on play that is new."""
+    """By sentence and by caption; the headline is the row with equal outputs on new play."""
     match = Goals(made)
     case = Case("bk", "goal", "windows", frozenset({"sentences_anew"}))
     case.notes["sentences_anew"] = f"the same phi, held to ours in each round, no sentence kept; {match.note}"
@@ -165,7 +165,7 @@ def labels(options: Options, play: Play) -> Report:
 
 
 def training(options: Options, made: Potentials) -> Report:
-    """A row of each potential, and of the slowest as the headline; without one of them nobody knows which is."""
+    """A row for each potential, and the slowest as the headline, which needs all of them."""
     made.says("goal", goals=GOALS)
     made.preferences()
     if "code" not in made.words:

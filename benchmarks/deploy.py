@@ -40,11 +40,11 @@ VOCABULARY, LONGEST_TEXT, LENGTH = 1500, 226, 400
 ASKED = 4
 """Actions that the peer computes in a round."""
 APART = 1e-3
-"""How far actions may be apart, world units."""
+"""Tolerance of actions, in world units."""
 
 
 def build(config: BehaviourConfig = CONFIG, longest: tuple[int, int] = (LONGEST_TEXT, LENGTH)) -> BehaviourModel:
-    """A model whose actions depend visibly on what it is told, though nobody taught it."""
+    """An untrained model whose actions depend visibly on its input."""
     torch.manual_seed(0)
     centres = tuple(np.array([-1.0, 1.0, 2.5, 4.0], np.float32) for _ in range(2))
     model = BehaviourModel(config, VOCABULARY, longest, centres)
@@ -55,12 +55,12 @@ def build(config: BehaviourConfig = CONFIG, longest: tuple[int, int] = (LONGEST_
 
 
 class Match:
-    """Ours lets all robots drive; the peer chooses some of their actions again."""
+    """Ours drives all robots; the peer chooses some of their actions again."""
 
     def __init__(self, model: BehaviourModel, prompts: int) -> None:
         random = np.random.default_rng(0)
         self.model, self.peer, self.house = model, copy.deepcopy(model), load()
-        padded(self.peer, model.longest[0] + model.longest[1] * model.tokens_per_step)  # always the longest
+        padded(self.peer, model.longest[0] + model.longest[1] * model.tokens_per_step)  # always padded to the longest
         lengths = random.integers(model.longest[0] // 20 + 1, model.longest[0] + 1, prompts)
         self.texts = [random.integers(0, model.vocabulary, n) for n in lengths]
         self.target = (random.random((prompts, 2)) * self.house.world_size).astype(np.float32)
@@ -86,7 +86,7 @@ class Match:
         return self.found["action"][..., 0].size / (time.process_time() - begun)
 
     def play_recompute(self) -> float:
-        """The peer's.
+        """Actions a second of the peer.
 
         Raises:
             DifferentOutputs: it chooses another action than ours.
@@ -107,9 +107,9 @@ class Match:
         return len(steps) / seconds
 
     def _told(self, prompt: int, step: int) -> tuple[Demonstrations, NDArray[np.float32]]:
-        """An episode of ours until a step, and the action of ours at that step."""
+        """Our episode up to a step, and our action at that step."""
         action = self.found["action"][prompt, 0]
-        still = np.zeros((1, 2), np.float32)  # the robot senses where it stands before it moves
+        still = np.zeros((1, 2), np.float32)  # the robot senses its place before it moves
         sensors = simulate(self.house, self.start[prompt], np.concatenate([still, action[:step]])[None])["obs"][0]
         shown = Demonstrations(
             tokens=self.texts[prompt],

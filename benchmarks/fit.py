@@ -34,11 +34,11 @@ STEPS = 4
 """Training steps of a round."""
 THREADS = 2
 APART = 1e-5
-"""How far a step's losses may be apart, as a share."""
+"""Relative tolerance of a step's losses."""
 
 
 class Learner:
-    """A decoder with what makes it a policy, and its optimiser."""
+    """A decoder with the embedding and head that make it a policy, and its optimiser."""
 
     def __init__(self, embedding: nn.Embedding, decoder: nn.Module, head: nn.Linear) -> None:
         self.embedding, self.decoder, self.head = embedding, decoder, head
@@ -56,7 +56,7 @@ class Learner:
 
 
 class Match:
-    """Both sides on the same batches: ours takes the next steps, the peer the same ones after it."""
+    """Both sides on the same batches: ours takes the next steps, then the peer repeats them."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -71,15 +71,15 @@ class Match:
         """Tokens a second."""
         shape = WINDOWS, LENGTH
         places = [torch.randint(CELLS, shape, generator=self.random) for _ in range(STEPS)]
-        self.batches = [(each, each.cumsum(1) % ACTIONS) for each in places]  # the past matters
+        self.batches = [(each, each.cumsum(1) % ACTIONS) for each in places]  # actions depend on the past
         self.losses, speed = self._play(self.ours)
         return speed
 
     def play_peer(self) -> float:
-        """The peer's.
+        """Tokens a second of the peer.
 
         Raises:
-            DifferentOutputs: it learned otherwise.
+            DifferentOutputs: its losses differ from ours.
         """
         losses, speed = self._play(self.peer)
         for step, (own, theirs) in enumerate(zip(self.losses, losses, strict=True)):
@@ -100,7 +100,7 @@ def run(options: Options) -> Report:
     torch.set_num_threads(THREADS)
     try:
         match = Match()
-        match.play_ours(), match.play_peer()  # the first time, libraries make what lasts
+        match.play_ours(), match.play_peer()  # in the first call, libraries set up lasting state
         about = Case("fit", "windows", "tokens", frozenset({"per_sequence"}))
         found = compare(about, match.play_ours, {"per_sequence": match.play_peer}, options)
     finally:

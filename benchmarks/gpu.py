@@ -57,7 +57,7 @@ QUICK_SECONDS = 240.0
 
 
 def measure(case: str, chip: Chip, size: Size, options: Options) -> Report:
-    """One case on a device, whichever it is."""
+    """One case on any device."""
     about = Case(
         "gpu", case, METRICS[case], HEADLINES if "checkpointing" not in case else frozenset(), case == "weights"
     )
@@ -94,6 +94,6 @@ def run(options: Options) -> Report:
             continue
         chip = chip or Chip(torch.device("cuda"), Size().square)
         report.add(measure(case, chip, Size(), options))
-        gc.collect()  # the next case counts what memory is free
+        gc.collect()  # the next case measures free memory
         torch.cuda.empty_cache()
     return report

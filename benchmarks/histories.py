@@ -46,7 +46,7 @@ class OneEnv:
         self.values = [[config.initial] * len(self.actions) for _ in range(int(rows * columns))]
 
     def play(self) -> History:
-        """Every step from the first episode to the last."""
+        """All steps of all episodes."""
         config, kept = self.config, []
         for number in range(config.episodes):
             random, epsilon = np.random.default_rng([self.seed, self.task, number]), config.epsilon(number)
@@ -72,7 +72,7 @@ class OneEnv:
 
 
 class Match:
-    """Ours plays all tasks; the peer some of them again, and must have lived the same."""
+    """Ours plays all tasks; the peer repeats some of them and must get the same histories."""
 
     def __init__(self, episodes: int) -> None:
         self.config, self.seed = HistoriesConfig(episodes=episodes), 0
@@ -95,10 +95,10 @@ class Match:
         return store.steps / seconds
 
     def play_one_env_a_task(self) -> float:
-        """The peer's.
+        """Transitions a second of the peer.
 
         Raises:
-            DifferentOutputs: it lived something else than ours.
+            DifferentOutputs: its history differs from ours.
         """
         steps, seconds = 0, 0.0
         for task, expected in self.kept.items():

@@ -33,21 +33,21 @@ ENV_ID = "housekeep/Task1"
 QUICK_ROUNDS = 2
 TEXTS = ["view", "seen", "held"]
 WALK = (0.5, 0.15, 0.15, 0.05, 0.05, 0.1)
-"""How often each action is drawn."""
+"""Probability of each action."""
 PEER_STEPS = 400
 
 
 class Match:
-    """Ours plays many, the peer the first of them again."""
+    """Ours plays many players; the peer repeats the first."""
 
     def __init__(self, size: int, coloured: bool, players: int, steps: int) -> None:
         self.size, self.players, self.steps = size, players, steps
         self.observe = [*TEXTS, "rgb"] if coloured else TEXTS
         self.round = 0
-        self.known: list[str] = []  # what the first player has seen after each of its first steps
+        self.known: list[str] = []  # text `seen` of the first player after each step
 
     def actions(self) -> NDArray[np.int64]:
-        """[steps, players], of the round; the same for the first player, however many there are."""
+        """Actions [steps, players] of the round. The first player's do not depend on the number of players."""
         first, others = (np.random.default_rng([self.round, which]) for which in range(2))
         drawn = others.choice(6, (self.steps, self.players), p=WALK)
         drawn[:, 0] = first.choice(6, self.steps, p=WALK)
@@ -67,7 +67,7 @@ class Match:
         return float(self.steps * self.players / seconds)
 
     def play_peer(self, memoised: bool) -> float:
-        """A peer's.
+        """Env steps a second of a peer.
 
         Raises:
             DifferentOutputs: its player knows something else than ours.
@@ -83,7 +83,7 @@ class Match:
 
 
 class OneHouse:
-    """One env, all of it made anew in each step."""
+    """One env, with everything recomputed in each step."""
 
     def __init__(self, size: int, memoised: bool) -> None:
         from envs.native.housekeep.pictures import pictures
@@ -99,7 +99,7 @@ class OneHouse:
         self._look()
 
     def step(self, action: int) -> str:
-        """The sentence of what was seen, after an action."""
+        """Take an action. Returns the sentence of everything seen so far."""
         self.env.advance(np.array([action]))
         self._look()
         objects, places = sorted(self.met), sorted(self.known)
@@ -111,7 +111,7 @@ class OneHouse:
         return f"You have seen {told[0]}. You know of {told[1]}"
 
     def _look(self) -> None:
-        """Names of all instances in the picture."""
+        """Add the names of all instances in the picture."""
         from envs.housekeep.names import NAMES, OBJECTS
         from envs.native.housekeep.layout import OBJECT
 

@@ -60,10 +60,10 @@ CASES = ("mixed_stream", "hit/memory", "hit/grpc", "rpc/batched")
 CLIENTS = 64
 LATENCY_S, PER_ITEM_S = 0.05, 0.002
 TASK = "suggest_goals"
-PROMPTS = 512  # of one batched request
-CHARACTERS = 800  # of each of its prompts
+PROMPTS = 512  # in one batched request
+CHARACTERS = 800  # in each of its prompts
 Answers = dict[str, Any]
-"""Value by content."""
+"""Content -> value."""
 
 
 def modelled(folder: Path) -> LLMConfig:
@@ -77,7 +77,7 @@ def modelled(folder: Path) -> LLMConfig:
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for a while."""
+    """A temporary folder."""
     folder = Path(tempfile.mkdtemp(prefix="cairn-bench-"))
     try:
         yield folder
@@ -86,7 +86,7 @@ def scratch() -> Iterator[Path]:
 
 
 def replayed(steps: int) -> list[tuple[str, ...]]:
-    """For each client the contents that it asks about, in order."""
+    """For each client, the contents of its questions in order."""
     env, random = envs.make("babyai/GoToLocal", CLIENTS, seed=0), np.random.default_rng(0)
     seen: list[list[dict[str, Any]]] = []
     with contextlib.redirect_stdout(io.StringIO()):  # Minigrid prints the levels it rejects
@@ -196,7 +196,7 @@ class Counted:
         return getattr(self._backend, name)
 
     async def answer(self, calls: Sequence[Call]) -> Any:
-        async with self._turn:  # one call at a time, whoever asks
+        async with self._turn:  # one call at a time, for all clients together
             for call in calls:
                 key = call.key(self._backend.model)
                 self.calls[key] = self.calls.get(key, 0) + 1
@@ -204,7 +204,7 @@ class Counted:
 
 
 class Hits:
-    """Questions whose answers are in memory: by a client in this process, and by one of a server in another."""
+    """Questions with answers in memory, through a client in this process and a client of a server in another."""
 
     def __init__(self, folder: Path, calls: int) -> None:
         self.calls = calls
@@ -275,7 +275,7 @@ class Hits:
 
 
 def _pin(process: int, cores: set[int]) -> None:
-    """All threads of a process, 0 for this one."""
+    """All threads of a process; 0: this process."""
     for thread in os.listdir(f"/proc/{process or 'self'}/task"):
         with contextlib.suppress(ProcessLookupError):  # threads may end meanwhile
             os.sched_setaffinity(int(thread), cores)

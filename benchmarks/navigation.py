@@ -77,10 +77,10 @@ class Match:
         return GENERATIONS / seconds
 
     def play(self, build: Callable[[Floats], Any]) -> float:
-        """A peer's tree of all points, asked for the last of them.
+        """Build a peer's tree of all points and query it with the latest. Returns generations a second.
 
         Raises:
-            DifferentOutputs: its answer is not ours.
+            DifferentOutputs: its answer differs from ours.
         """
         begun = time.process_time()
         distance, _ = build(self.everything).query(self.new, K)
@@ -104,7 +104,7 @@ class Match:
         return self.play(lambda points: cKDTree(points, balanced_tree=False, compact_nodes=False))
 
     def play_pyribs(self) -> float:
-        """The peer's process begins with the same points and adds the same generations; ours is repeated to compare."""
+        """The peer's process has the same points and adds the same generations; ours repeats them to compare."""
         from learner.store.neighbours import Neighbours
 
         answer = run_peer("pyribs", "proximity_archive", [self.kind, str(self.points), str(GENERATIONS)], 120)
@@ -117,10 +117,10 @@ class Match:
 
 
 def check(ours: Floats, theirs: Floats) -> None:
-    """Novelties [B] are equal but for rounding.
+    """Novelties [B] must be equal except for rounding.
 
     Raises:
-        DifferentOutputs: at the worst place.
+        DifferentOutputs: with the largest difference.
     """
     if ours.shape != theirs.shape:
         raise DifferentOutputs(f"novelty: our shape is {ours.shape}, the peer's {theirs.shape}")
@@ -131,7 +131,7 @@ def check(ours: Floats, theirs: Floats) -> None:
 
 
 class Generations:
-    """Whole generations of one search, beside an archive that holds 3,000 behaviours already."""
+    """Whole generations of one search whose archive already holds 3,000 behaviours."""
 
     known = 3000
     each = 20  # of ours in a round
@@ -162,10 +162,10 @@ class Generations:
         return 50 * self.each / (time.process_time() - begun)
 
     def play_stock(self) -> float:
-        """Ours' last generation by the stock loop: played, compared and filed.
+        """Repeat our last generation with the stock loop: play, compare and store it.
 
         Raises:
-            DifferentOutputs: its robots go elsewhere, or its novelty is another.
+            DifferentOutputs: its robots end elsewhere, or its novelty differs.
         """
         from benchmarks.peers import stock_search
 

@@ -36,9 +36,9 @@ Integers = NDArray[np.int64]
 
 
 def draw(tasks: int, each: int, width: int, queries: int) -> tuple[Floats, Floats, Integers]:
-    """Keys [tasks * each, width] of one task after the other, queries [queries, width], and the tasks of these.
+    """Keys [tasks * each, width] of one task after the other, queries [queries, width], and the queries' tasks.
 
-    Of each task's keys a quarter lie around 40 centres that all tasks share, the rest around 40 of its own.
+    A quarter of each task's keys lie around 40 centres that all tasks share, the rest around 40 of its own.
     """
     random = np.random.default_rng(0)
     shared = random.standard_normal((40, width), np.float32)
@@ -52,7 +52,7 @@ def draw(tasks: int, each: int, width: int, queries: int) -> tuple[Floats, Float
 
 
 class Match:
-    """Ours, with all keys, and what it found last."""
+    """Our index of all keys, and its last results."""
 
     def __init__(self, tasks: int = TASKS, each: int = EACH, width: int = WIDTH, queries: int = QUERIES) -> None:
         from learner.store.retrieval import MemoryIndex
@@ -77,14 +77,14 @@ class Match:
         return len(self.near.id) / (time.process_time() - begun)
 
     def play_restricted(self) -> float:
-        """Queries a second, each among the keys of its task, for the nearest: the mean of five times."""
+        """Queries a second for the nearest key of the query's own task: the mean of five passes."""
         begun = time.process_time()
         for _ in range(5):
             self.own = self.index.search(self.queries, 1, owner=self.tasks)
         return 5 * len(self.queries) / (time.process_time() - begun)
 
     def choose(self) -> float:
-        """Queries a second among all keys, ranked by similarity and task, and how often ours of the task is chosen."""
+        """Queries a second among all keys, ranked by similarity and task. Notes how often both choices agree."""
         from learner.store.ranking import rank
 
         begun = time.process_time()
@@ -98,10 +98,10 @@ class Match:
         return len(self.queries) / seconds
 
     def play_faiss(self, batched: bool) -> float:
-        """The peer's queries a second; its answer is compared with ours.
+        """The peer's queries a second. Its answer is compared with ours.
 
         Raises:
-            DifferentOutputs: it found something else.
+            DifferentOutputs: it found other entries.
         """
         asked = len(self.near.id) if batched else ONE_BY_ONE
         ids, similarities = self.near.id[:asked], self.near.similarity[:asked]
@@ -112,10 +112,10 @@ class Match:
 
 
 def check(ours: Integers, cosines: Floats, theirs: Integers, their_cosines: NDArray[np.float64]) -> None:
-    """Both found the same entries [Q, L], but for those that are equally near.
+    """Both sides must find the same entries [Q, L], except for those that are equally near.
 
     Raises:
-        DifferentOutputs: for the first query that differs, or where one was not answered.
+        DifferentOutputs: at the first query that differs, or if a query was not answered.
     """
     for found in (theirs, their_cosines):
         if found.shape != ours.shape:

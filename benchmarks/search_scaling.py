@@ -21,7 +21,7 @@ TIMEOUT_S = 300.0
 
 
 class Players:
-    """Searches of one case; each in its own process."""
+    """Searches of one case, each in its own process."""
 
     def __init__(self, latency_s: float, generations: int) -> None:
         self.latency_s, self.generations = latency_s, generations

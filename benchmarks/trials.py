@@ -37,12 +37,14 @@ QUICK_ROUNDS = 2
 SETTINGS = TrialsConfig(target=40.0, deviation=20.0, temperature=0.0)
 SEQUENCE, RETRIEVE = SequenceConfig(device="cpu"), RetrieveConfig()
 LARGEST = 90.0
-"""The largest return to go that the models know."""
+"""The largest return to go in the models' range."""
 
 
 def build(sequence: SequenceConfig = SEQUENCE, chunk: int = 0, seed: int = 0) -> HistoryTransformer:
-    """A model whose actions depend visibly on what it is told, though nobody taught it. chunk: steps that it may look
-    at; 0: an encoder."""
+    """An untrained model whose actions depend visibly on its input.
+
+    chunk: steps of the chunks that it attends to; 0: an encoder.
+    """
     torch.manual_seed(seed)
     shape = HistoryShape.of(envs.spec(ENV_ID), sequence.band, reach=(LARGEST,), chunk=chunk)
     model = HistoryTransformer(shape, sequence)
@@ -55,7 +57,7 @@ def build(sequence: SequenceConfig = SEQUENCE, chunk: int = 0, seed: int = 0) ->
 
 @dataclass(eq=False)
 class Copy:
-    """A chunk, as the peer keeps it."""
+    """A chunk in the peer's memory."""
 
     key: NDArray[np.float64]
     total: float
@@ -72,7 +74,7 @@ class OneRow:
         self.copies: list[Copy] = []
 
     def play(self, root: int, seed: int, task: int) -> list[list[int]]:
-        """Actions of each episode."""
+        """Play all episodes. Returns the actions of each."""
         env = envs.make(ENV_ID, 1)
         named = seeds_of(env.env_spec, np.array([task]))
         played = []
@@ -120,7 +122,7 @@ class OneRow:
         return key
 
     def _nearest(self, query: NDArray[np.float64]) -> Copy:
-        """The best of the nearest, by similarity and return."""
+        """The best of the nearest chunks, by similarity and return."""
         near = np.stack([copy.key for copy in self.copies]) @ query
         first = np.argsort(-near, kind="stable")[: self.retrieve.nearest]
         total = np.array([self.copies[i].total for i in first])
@@ -137,14 +139,14 @@ class OneRow:
 
 
 def _tensors(steps: list[Any]) -> tuple[Any, ...]:
-    """Rows, columns, returns to go, actions and rewards of steps, as models take them."""
+    """Rows, columns, returns to go, actions and rewards of steps, as model inputs."""
     row, column, to_go, action, reward = zip(*steps, strict=True)
     obs = {"row": torch.tensor(row), "column": torch.tensor(column)}
     return obs, torch.tensor(to_go), torch.tensor(action), torch.tensor(reward)
 
 
 class Match:
-    """Ours plays all tasks; the peer one of them again, and must do the same."""
+    """Ours plays all tasks; the peer repeats one of them and must take the same actions."""
 
     def __init__(self, trials: int, sequence: SequenceConfig = SEQUENCE, retrieve: RetrieveConfig = RETRIEVE) -> None:
         self.settings, self.retrieve = SETTINGS.model_copy(update={"trials": trials}), retrieve
@@ -168,10 +170,10 @@ class Match:
 
     @torch.no_grad()
     def play_published_loop(self) -> float:
-        """The peer's.
+        """Env steps a second of the peer.
 
         Raises:
-            DifferentOutputs: it did something else than ours.
+            DifferentOutputs: its actions differ from ours.
         """
         task = int(np.random.default_rng(self.round).integers(len(self.tasks)))
         begun = time.process_time()

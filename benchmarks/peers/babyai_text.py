@@ -20,7 +20,7 @@ def captions_of(simulator: Any, obs: Any) -> list[str]:
 
     Args:
         simulator: the env, stepped or reset just now.
-        obs: the observation that it returned, or None to compute the view again.
+        obs: the observation that it returned; None: compute the view again.
     """
     if obs is None:
         grid, visible = simulator.gen_obs_grid()

@@ -18,11 +18,11 @@ from learner.models.sequence.behaviour_transformer import BehaviourModel
 
 
 class PaddedDecoder(nn.Module):
-    """Takes the layers of a `Decoder`, and computes as usual.
+    """A decoder that takes the layers of a `Decoder` and computes in the usual way.
 
     Args:
-        decoder: whose layers it takes.
-        block: length that sequences are padded to; 0: the longest of each batch.
+        decoder: the source of the layers.
+        block: padded length of sequences; 0: the longest of each batch.
     """
 
     def __init__(self, decoder: Any, block: int = 0) -> None:
@@ -30,7 +30,7 @@ class PaddedDecoder(nn.Module):
         self.blocks, self.norm, self.heads, self.block = decoder.blocks, decoder.norm, decoder.heads, block
 
     def forward(self, tokens: Tensor, lengths: Sequence[int], read: Tensor) -> Tensor:
-        """As `Decoder.forward`."""
+        """Like `Decoder.forward`."""
         longest = max(self.block, *lengths)
         x = pad_sequence(list(torch.split(tokens, list(lengths))), batch_first=True)
         x = nn.functional.pad(x, (0, 0, 0, longest - x.shape[1]))
@@ -50,7 +50,7 @@ class PaddedDecoder(nn.Module):
 
 
 def padded(model: BehaviourModel, block: int = 0) -> PaddedDecoder:
-    """Give the model the usual decoder in place of its own. Returns that."""
+    """Replace the model's decoder with the usual one. Returns the new decoder."""
     decoder = PaddedDecoder(model.decoder, block)
     model.add_module("decoder", decoder)
     return decoder

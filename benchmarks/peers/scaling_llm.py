@@ -28,7 +28,7 @@ WARM_UP_S = 3.0
 
 
 class Numbered(toy.Line):
-    """A world in which nothing is said twice."""
+    """A world whose captions never repeat."""
 
     said = 0
 
@@ -45,11 +45,11 @@ class Asker:
         self.player = LanguagePlayer(setup.client(f"actor-{index}", "none"))
 
     def ready(self) -> bool:
-        """True once the constructor is through."""
+        """True once the constructor has finished."""
         return True
 
     def play(self, until: float) -> NDArray[np.float64]:
-        """Play until this time; when each step ended, by `time.time()`."""
+        """Play until this time. Returns the end of each step by `time.time()`."""
         obs = self.env.begin()
         self.player.begin(self.env, np.zeros(1, np.int64))
         ended = []

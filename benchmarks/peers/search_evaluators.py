@@ -23,7 +23,7 @@ OFFSPRING = 128
 
 
 class Sleeper(NoveltyEvaluator):
-    """A player whose world takes a while."""
+    """An evaluator whose env is slow."""
 
     latency_s = 0.0
 
@@ -35,7 +35,7 @@ class Sleeper(NoveltyEvaluator):
 
 
 class Whole:
-    """A sink of metrics: evaluations a second between the first and the last row of which all players were there."""
+    """A metrics sink: evaluations a second between the first and the last row with all evaluators alive."""
 
     def __init__(self, players: int) -> None:
         self.players = players

@@ -24,7 +24,7 @@ from benchmarks.measure import ONE_THREAD, ROUNDS, Options, Report, Row, save
 FOLDER = Path(__file__).resolve().parent
 _HARNESS = {"__main__", "local_client", "measure", "setup", "thresholds"}
 QUICK_SECONDS = 45.0
-"""When --quick ends, unless a benchmark has a `QUICK_SECONDS` of its own."""
+"""Time limit of --quick, unless a benchmark has its own `QUICK_SECONDS`."""
 
 
 def names() -> list[str]:
@@ -55,7 +55,7 @@ def load(name: str, cases: tuple[str, ...]) -> Any:
     """The module of a benchmark.
 
     Raises:
-        LookupError: it does not have one of the cases.
+        LookupError: it lacks one of the cases.
     """
     module = importlib.import_module(f"benchmarks.{name}")
     for case in cases:
@@ -65,7 +65,7 @@ def load(name: str, cases: tuple[str, ...]) -> Any:
 
 
 def options_of(module: Any, quick: bool, rounds: int | None, cases: tuple[str, ...]) -> Options:
-    """How much of a benchmark to run: what the user says, else its own numbers."""
+    """How much of a benchmark to run: the user's choice, otherwise its own numbers."""
     deadline = time.monotonic() + getattr(module, "QUICK_SECONDS", QUICK_SECONDS) if quick else float("inf")
     usual = getattr(module, "QUICK_ROUNDS", 3) if quick else ROUNDS
     return Options(quick, rounds or usual, deadline, cases)
@@ -104,10 +104,10 @@ def print_table(rows: Sequence[Row]) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure ours against peers, in turn.")
-    parser.add_argument("names", nargs="*", metavar="NAME[/CASE]", help=f"of {', '.join(names())}; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME[/CASE]", help=f"any of {', '.join(names())}; default: all")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, shorter windows; keeps no results")
-    parser.add_argument("--rounds", type=int, help=f"of each case (default {ROUNDS}, fewer with --quick)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as a list")
+    parser.add_argument("--rounds", type=int, help=f"rounds of each case (default {ROUNDS}, fewer with --quick)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to this file as a list")
     arguments = parser.parse_args(words)
     if arguments.rounds is not None and arguments.rounds < 1:
         parser.error("--rounds must be at least 1")
@@ -139,6 +139,6 @@ def main(words: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
-        # Libraries read these when they are loaded, and some are by now.
+        # Libraries read these when they are loaded, and some are loaded already.
         os.execve(sys.executable, [sys.executable, "-m", "benchmarks", *sys.argv[1:]], {**os.environ, **ONE_THREAD})
     sys.exit(main())

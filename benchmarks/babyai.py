@@ -1,17 +1,18 @@
 """babyai: env steps per second of the compiled engine against Minigrid, level by level, on one core.
 
-    <level>/native     episodes from the compiled generator: what training plays
+    <level>/native     episodes from the compiled generator, which training uses
     <level>/exact      episodes from Minigrid's generator, made on the same core when they are needed
     symbolic           image, direction and mission of every step
     text               the same with the caption of every image
 
-Ours is 1,024 worlds stepped by the face that our engines use, texts as ids (`/gymnasium`: by Gymnasium's face, texts as
-strings). The peer is one Minigrid env, which is its fastest form: a vector of them adds to each step. Random actions,
-every episode's end and reset included, CPU time. Before anything is timed, the first episodes of 64 worlds are played
-by both and compared: images, directions, missions, captions, rewards, ends.
+Ours is 1,024 worlds, stepped through the interface that our engines use, with texts as ids (`/gymnasium`: through
+Gymnasium's interface, with texts as strings). The peer is one Minigrid env, its fastest form: a vector of envs makes
+each step slower. Actions are random, every episode's end and reset is included, and CPU time is counted. Before any
+timing, both sides play the first episodes of 64 worlds. Images, directions, missions, captions, rewards and ends are
+compared.
 
-Limit: 147 bytes an image, at 10 GB/s 15 ns; what costs is which cells are hidden, about 60 ns. With exact levels it is
-Minigrid's generator: 0.3 to 3 ms a level.
+Limit: writing the 147 bytes of an image takes 15 ns at 10 GB/s; finding the hidden cells takes about 60 ns. With exact
+levels the limit is Minigrid's generator: 0.3 to 3 ms a level.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ NATIVE_ENVS, EXACT_ENVS, CHECKED_ENVS = 1024, 128, 64
 
 
 class Ours:
-    """Worlds that are stepped on and on with random actions."""
+    """Worlds stepped continuously with random actions."""
 
     def __init__(self, level: str, face: str, text: bool) -> None:
         levels, _, gymnasium_face = face.partition("/")
@@ -71,7 +72,7 @@ class Ours:
             self.env.reset()
         else:
             self.env.begin()
-        self.run(64)  # compiles, and takes the worlds apart, which began together
+        self.run(64)  # compiles, and moves the episodes' ends apart, since all worlds begin together
 
     def run(self, steps: int) -> float:
         """CPU seconds of this many steps of all worlds."""
@@ -91,7 +92,7 @@ class Ours:
 
 
 class Theirs:
-    """One Minigrid env that is stepped on and on, reset where an episode ends."""
+    """One Minigrid env stepped continuously, and reset when an episode ends."""
 
     def __init__(self, level: str, text: bool, once: bool = True) -> None:
         self.env = build(level)
@@ -120,7 +121,7 @@ class Theirs:
 
 
 def check(level: str, steps: int = 64) -> None:
-    """Both play the first episodes of some seeds, to their ends.
+    """Both sides play the first episodes of some seeds to their ends.
 
     Raises:
         DifferentOutputs: at the first difference.

@@ -1,28 +1,28 @@
-"""bk: potentials of background knowledge, against what is published, done for each (env, step).
+"""bk: potentials of background knowledge against the published methods, which compute each (env, step) anew.
 
-Windows are those of recorded BabyAI play (`peers/bk_play.py`): chunks of 64 players x 16 steps = 1,024 windows of five
+Windows come from recorded BabyAI play (`peers/bk_play.py`): chunks of 64 players x 16 steps = 1,024 windows of five
 views 7 x 7 x 3. Peers are written from the published design (`peers/bk_loops.py`, `peers/bk_labels.py`).
 
-    code          a written program, by our sandbox and its process, against one Python call for each window, on arrays
+    code          a written program, run in our sandbox's process, against one Python call for each window, on arrays
                   as published or on lists, whichever is faster here. Five programs (`peers/bk_programs.py`) have a row
-                  each, `code/NAME`, and `code` is the row of the one whose ratio is the median. Values of all windows
-                  are compared before anything is timed, both interpreted and by the machine code that ours makes of a
-                  program once it has been asked for 32,768 windows; that is what is timed
-    goal          the largest cosine of the last step to goals, of play that is new while its sentences were met before,
-                  against the same with each sentence encoded anew; and against two MiniLM encodes of captions a
-                  window, as published, which is another phi. `goal/caption`: that phi on both sides, ours of windows
-                  that were met before; in new play few are, so this row is no headline
-    preference    a model of preferences that encodes each different view once, against windows that are recomputed in
-                  PyTorch, 256, 512 or 1,024 at once, whichever is faster here. `preference/unshared`: against our own
-                  engine where it recomputes windows, which is no peer
+                  each, `code/NAME`; the row `code` repeats the one with the median ratio. Before timing, all values
+                  are compared twice: interpreted, and in the machine code that ours compiles after a program has been
+                  called for 32,768 windows. The machine code is timed
+    goal          the largest cosine of the last step to any goal, in new play whose sentences were nearly all met
+                  before. Peers: the same with each sentence encoded anew, and two MiniLM encodes of captions a window,
+                  as published, which is a different phi. `goal/caption`: that phi on both sides, ours on windows that
+                  were met before. New play has few of those, so this row is no headline
+    preference    a model of preferences that encodes each different view once, against windows recomputed in PyTorch,
+                  256, 512 or 1,024 at once, whichever is fastest here. `preference/unshared`: against our own engine
+                  with windows recomputed, which is no peer
     labels        preferences by a model that takes 1 s a call, through the durable lane, against the published rounds:
-                  all calls at once, wait for all, sleep 2 s. 30 calls in flight on either side; `labels/64`: 64
-    training      env steps a second of PPO with a potential, against PPO alone: `training/NAME` of each potential, and
-                  `training` the row of the slowest, if all were measured. PPO alone makes no captions; `goal` has to,
-                  and pays for them
+                  start all calls at once, wait for all, sleep 2 s. Both sides have 30 calls in flight; `labels/64`: 64
+    training      env steps a second of PPO with a potential, against PPO alone: `training/NAME` for each potential, and
+                  `training` for the slowest, if all were measured. PPO alone makes no captions; `goal` needs them, and
+                  their cost is included
 
-Limit: of `code` the way to the other process, 0.3 ms, most of it the kernel's change from one to the other; of `labels`
-30 calls a second, so that no ratio is above 3; of `training` the learner's own time.
+Limit of `code`: the 0.3 ms round trip to the other process, mostly the kernel's context switch. Limit of `labels`:
+30 calls a second, so that no ratio exceeds 3. Limit of `training`: the learner's own time.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ CASES = ("code", "labels", "preference", "goal", "training")
 POTENTIALS = ("code", "goal", "preference")
 QUICK_ROUNDS, QUICK_SECONDS = 3, 300.0
 CHUNKS = 10
-"""Of which all values are compared, and one after the other timed."""
+"""Chunks of windows: all values are compared, and the chunks are timed one after the other."""
 WORLD = f"env={bk_play.LEVEL}"
 CAPTIONS = "env.captions=true"
-"""Only of `goal`: nothing else reads captions, and PPO would only be the slower for them."""
+"""Only for `goal`: nothing else reads captions, and they would only slow PPO down."""
 GOALS = ROOT / "configs" / "knowledge" / "babyai" / "goals"
-"""With a bank, so that a run starts with the vectors of its sentences."""
+"""It holds a bank, so that a run starts with the vectors of its sentences."""
 TRAINED = "actors.envs=64", "actors.steps=32", "learner.minibatch=512", "learner.learning_rate=1e-3"
 
 
@@ -69,7 +69,7 @@ class Programs:
         self.ours = made.make("code", program=str(path), shows="image")
         self.best = ""
         expected = [bk_loops.by_lists(function, windows, "image") for windows in self.chunks]
-        for _ in range(COMPILED_AFTER // sum(map(len, self.chunks)) + 1):  # as early in any training, and then no more
+        for _ in range(COMPILED_AFTER // sum(map(len, self.chunks)) + 1):  # interpreted, as early in training
             for windows, values in zip(self.chunks, expected, strict=True):
                 self.check(self.ours.phi(windows), values)
         self.note = "machine code" if self.ours.sandbox.await_code() else "interpreted"
@@ -83,7 +83,7 @@ class Programs:
         return rate(self.ours.phi, self.chunks)
 
     def per_step_call(self) -> Run:
-        """By the form that is faster here."""
+        """In the form that is faster here."""
         found = bk_loops.forms(self.function, self.chunks[0], "image")
 
         def run_of(form: bk_loops.Form) -> Run:
@@ -125,7 +125,7 @@ def code(options: Options, made: Potentials) -> Report:
 
 
 def preference(options: Options, made: Potentials) -> Report:
-    """Ours against PyTorch, and against our own engine with one idea taken away."""
+    """Ours against PyTorch, and against our own engine with windows recomputed."""
     match = Preferences(made)
     recomputed = better_of({what: match.run_of(form) for what, form in match.forms.items()}, match.note)
     case = Case("bk", "preference", "windows", frozenset({"recomputed_windows"}))
@@ -138,7 +138,7 @@ def preference(options: Options, made: Potentials) -> Report:
 
 
 def goal(options: Options, made: Potentials) -> Report:
-    """By sentence, and by caption; the headline is a row of equal outputs on play that is new."""
+    """By sentence and by caption; the headline is the row with equal outputs on new play."""
     match = Goals(made)
     case = Case("bk", "goal", "windows", frozenset({"sentences_anew"}))
     case.notes["sentences_anew"] = f"the same phi, held to ours in each round, no sentence kept; {match.note}"
@@ -165,7 +165,7 @@ def labels(options: Options, play: Play) -> Report:
 
 
 def training(options: Options, made: Potentials) -> Report:
-    """A row of each potential, and of the slowest as the headline; without one of them nobody knows which is."""
+    """A row for each potential, and the slowest as the headline, which needs all of them."""
     made.says("goal", goals=GOALS)
     made.preferences()
     if "code" not in made.words:

@@ -1,16 +1,17 @@
-"""deploy: robots that act by a sequence model, all at once and with what was kept, against recomputing everything.
+"""deploy: robots that act by a sequence model, batched and with cached keys and values, against recomputing everything.
 
-The model in its published shape, 8 million parameters, weights drawn: a text of up to 226 tokens, then three tokens for
-each of 400 steps. One thread, CPU time, float32; the house's physics are counted on our side.
+The model has its published shape, 8 million parameters, and random weights. Its input is a text of up to 226 tokens,
+then three tokens for each of 400 steps. One thread, CPU time, float32; our side also simulates the house.
 
-    argmax    64 prompts (`--quick`: 16), each a robot of its own, whole episodes, actions a second
+    argmax    64 prompts (`--quick`: 16), each for a robot of its own, whole episodes, actions a second
 
     recompute    as published: one robot at a time, and for each action all 1,426 tokens anew, padding included. An
-                 action costs the same at every step, so a few are computed, at steps spread over the episode
+                 action costs the same at every step, so the peer computes a few, at steps spread over the episode
 
-The peer is told what ours had sensed and done until then, and must choose the same action, to 1e-3 of a world unit.
+The peer receives the observations and actions of our episode so far. It must choose the same action, to 1e-3 of a
+world unit.
 
-Limit: reading keys and values, 8 MB a robot at the end of an episode, which takes as long as all else.
+Limit: reading keys and values, 8 MB a robot at the end of an episode, takes as long as all other work.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ VOCABULARY, LONGEST_TEXT, LENGTH = 1500, 226, 400
 ASKED = 4
 """Actions that the peer computes in a round."""
 APART = 1e-3
-"""How far actions may be apart, world units."""
+"""Tolerance of actions, in world units."""
 
 
 def build(config: BehaviourConfig = CONFIG, longest: tuple[int, int] = (LONGEST_TEXT, LENGTH)) -> BehaviourModel:
-    """A model whose actions depend visibly on what it is told, though nobody taught it."""
+    """An untrained model whose actions depend visibly on its input."""
     torch.manual_seed(0)
     centres = tuple(np.array([-1.0, 1.0, 2.5, 4.0], np.float32) for _ in range(2))
     model = BehaviourModel(config, VOCABULARY, longest, centres)
@@ -54,12 +55,12 @@ def build(config: BehaviourConfig = CONFIG, longest: tuple[int, int] = (LONGEST_
 
 
 class Match:
-    """Ours lets all robots drive; the peer chooses some of their actions again."""
+    """Ours drives all robots; the peer chooses some of their actions again."""
 
     def __init__(self, model: BehaviourModel, prompts: int) -> None:
         random = np.random.default_rng(0)
         self.model, self.peer, self.house = model, copy.deepcopy(model), load()
-        padded(self.peer, model.longest[0] + model.longest[1] * model.tokens_per_step)  # always the longest
+        padded(self.peer, model.longest[0] + model.longest[1] * model.tokens_per_step)  # always padded to the longest
         lengths = random.integers(model.longest[0] // 20 + 1, model.longest[0] + 1, prompts)
         self.texts = [random.integers(0, model.vocabulary, n) for n in lengths]
         self.target = (random.random((prompts, 2)) * self.house.world_size).astype(np.float32)
@@ -85,7 +86,7 @@ class Match:
         return self.found["action"][..., 0].size / (time.process_time() - begun)
 
     def play_recompute(self) -> float:
-        """The peer's.
+        """Actions a second of the peer.
 
         Raises:
             DifferentOutputs: it chooses another action than ours.
@@ -106,9 +107,9 @@ class Match:
         return len(steps) / seconds
 
     def _told(self, prompt: int, step: int) -> tuple[Demonstrations, NDArray[np.float32]]:
-        """An episode of ours until a step, and the action of ours at that step."""
+        """Our episode up to a step, and our action at that step."""
         action = self.found["action"][prompt, 0]
-        still = np.zeros((1, 2), np.float32)  # the robot senses where it stands before it moves
+        still = np.zeros((1, 2), np.float32)  # the robot senses its place before it moves
         sensors = simulate(self.house, self.start[prompt], np.concatenate([still, action[:step]])[None])["obs"][0]
         shown = Demonstrations(
             tokens=self.texts[prompt],

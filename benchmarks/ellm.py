@@ -1,22 +1,22 @@
 """ellm: env steps per second with learning included, against the published design of ELLM as one loop.
 
-Crafter in words with 139 actions, goals from a language model and rewards by meaning, a double dueling 3-step DQN
+Crafter in words with 139 actions, goals from a language model, rewards by meaning, and a double dueling 3-step DQN
 with layers of 512; 16 rows are replayed for each env step. CPU only. Both sides play 5,000 steps before they learn,
-and are timed after that.
+and timing starts after that.
 
     text_with_llm_latency    a question to the model takes 200 ms; each situation is asked about once
-    text                     it takes no time
-    .../minibatch_512        as many rows, in minibatches of 512, of which `published_loop_512` has as well
-    .../bfloat16             both of these multiply bfloat16 numbers while they learn, if the processor can
-    .../after_50000          by then most situations are known
+    text                     a question takes no time
+    .../minibatch_512        as many rows, in minibatches of 512; so has the peer `published_loop_512`
+    .../bfloat16             ours and `published_loop_512` learn with bfloat16 products, if the processor can
+    .../after_50000          timing starts after 50,000 steps, when most situations are known
     pixels                   pictures of 64 x 64 instead of the state in words
 
-The peer is `peers/ellm_loop.py`: one world, one process, each thing in turn. As `published_loop_drawing` it draws, as
-published, two pictures in each step that nobody looks at; else only what is used. Before anything is timed, both sides
+The peer is `peers/ellm_loop.py`: one world, one process, all parts in sequence. As `published_loop_drawing` it draws
+two unused pictures in each step, as published; otherwise it draws only what is used. Before any timing, both sides
 play the same worlds with the same actions: situations, states, achievements, goals and ends must be equal.
 
-Limit: arithmetic of the gradient steps, 16 rows an env step forward and backward. Both sides have one torch thread or
-one for each core for it, whichever is better; in ours waiting, worlds and captions are beside it.
+Limit: arithmetic of the gradient steps, 16 rows an env step forward and backward. For it both sides have one torch
+thread or one for each core, whichever is better. In ours, waiting, worlds and captions overlap with it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from envs.crafter.rules import SENSIBLE
 from learner.goals import GoalsConfig
 from llm_service.embedding import embed_one
 
-EXPERIMENT = ("method=ellm", "env=crafter", "env.id=crafter/Text", "env.success=loose")  # told as the peer tells it
+EXPERIMENT = ("method=ellm", "env=crafter", "env.id=crafter/Text", "env.success=loose")  # the same words as the peer's
 ACTORS = ("actors.n=1", "actors.envs=32", "actors.steps=8")  # one core acts, another learns
 LATENCY_S = 0.2
 MINIBATCH, LARGE_MINIBATCH = 64, 512
@@ -58,7 +58,7 @@ PER_STEP = 16  # rows replayed for an env step
 ONE, A_CORE = "1", "one a core"  # torch threads
 START, LATE_START = 5000, 50_000
 CHECKED_WORLDS, CHECKED_STEPS = 4, 200
-SECONDS, QUICK_WINDOW = 20.0, 3.0  # of a measured window
+SECONDS, QUICK_WINDOW = 20.0, 3.0  # length of a measured window
 QUICK_SECONDS, QUICK_ROUNDS, QUICK_START = 48.0, 1, 1000
 
 
@@ -74,7 +74,7 @@ class Setting:
     headline: bool = False
 
     def ours(self, threads: int = 1) -> list[str]:
-        """Words of a run whose learner has so many torch threads."""
+        """The arguments of a run whose learner has this many torch threads."""
         words = [
             *EXPERIMENT,
             *ACTORS,
@@ -91,7 +91,7 @@ class Setting:
         return words + ["env.observe=[pixels]", "learner.dqn.capacity=50000"] * self.pixels
 
     def theirs(self, *words: str) -> list[str]:
-        """Words of the peer's script."""
+        """The arguments of the peer's script."""
         start = ["--start", str(self.start), "--latency", str(self.latency_s)]
         return start + ["--pixels"] * self.pixels + list(words)
 
@@ -110,17 +110,17 @@ CASES = tuple(SETTINGS)
 
 
 def said(shares: Mapping[str, float]) -> str:
-    """Shares of time, largest first, what is below 1 % left out."""
+    """Shares of time as text, largest first, without those below 0.5 %."""
     ordered = sorted(shares.items(), key=lambda item: -item[1])
     return ", ".join(f"{part} {share:.0%}" for part, share in ordered if share >= 0.005)
 
 
 class Match:
-    """Both sides of a setting, and what is to be said of them.
+    """Both sides of a setting, and the notes about them.
 
     Args:
-        slower: for `--quick`, an earlier match in which ours waited for a model, which can only cost time: its speed is
-            taken for ours here too.
+        slower: for `--quick`, an earlier match in which ours waited for a model. Waiting can only cost time, so its
+            speed is reused for ours here.
     """
 
     def __init__(self, name: str, setting: Setting, options: Options, slower: Match | None = None) -> None:
@@ -133,7 +133,7 @@ class Match:
         self.learn = self._learn()
 
     def compare(self) -> Report:
-        """Rounds of ours and all peers."""
+        """Compare ours with all peers."""
         headline = frozenset({"published_loop"} if self.setting.headline else ())
         case = Case("ellm", self.name, "env_steps", headline, notes=self.notes)
         return compare(case, self.ours, self._peers(), self.options)
@@ -153,7 +153,7 @@ class Match:
         return peers
 
     def _better(self, run: Callable[[str], float], note: Callable[[str], None]) -> Run:
-        """With one torch thread or one for each core, whichever is better here; with `--quick`, one."""
+        """With one torch thread or one for each core, whichever is better here; with `--quick`, one thread."""
         names = [ONE] if self.options.quick else [ONE, A_CORE]
         return better_of({name: partial(run, name) for name in names}, note)
 
@@ -179,7 +179,7 @@ class Match:
         return self._better(run, lambda best: setattr(self, "said", notes[best]))
 
     def _watch(self, rows: Rows) -> float | None:
-        """The steady speed once learning goes on for long enough."""
+        """The steady speed, once learning has lasted long enough."""
         learned = [row for row in rows if row.get("replay/updates", 0) > 0]
         speed = steady(learned, self.seconds)
         if speed is not None:
@@ -203,7 +203,7 @@ class Match:
         return self._better(run, lambda best: self.notes.update({peer: notes[best]}))
 
     def _theirs(self, *words: str) -> tuple[float, str]:
-        """The peer's speed, and what is to be said of it."""
+        """The peer's speed, and a note about it."""
         timeout = min(self.seconds + self.setting.start / 50 + PATIENCE, self.options.seconds_left)
         words = (*self.setting.theirs("--seconds", str(self.seconds)), *words)
         answer = run_peer(OWN, "ellm_loop", words, timeout)
@@ -214,7 +214,7 @@ class Match:
 
 
 def shares(rows: Rows) -> dict[str, float]:
-    """Means of the columns `time/*` of metrics, by part."""
+    """Means of the metrics' columns `time/*`, by part."""
     names = [name for name in rows[-1] if name.startswith("time/")]
     return {name.removeprefix("time/"): statistics.mean(row.get(name, 0.0) for row in rows) for name in names}
 
@@ -227,8 +227,8 @@ def replayed_per_step(rows: Rows, minibatch: int) -> float:
 
 
 def check(worlds: int = CHECKED_WORLDS, steps: int = CHECKED_STEPS) -> None:
-    """Both sides play the first episodes of some seeds with the same actions, as far as `steps` lead, and have the same
-    oracle of goals.
+    """Both sides play the first `steps` steps of some seeds' first episodes with the same actions and the same oracle
+    of goals.
 
     Raises:
         DifferentOutputs: at the first difference.
@@ -240,7 +240,7 @@ def check(worlds: int = CHECKED_WORLDS, steps: int = CHECKED_STEPS) -> None:
     pay = Payment(lambda names: np.stack([embed_one(name) for name in names]))
     achieved: list[set[str]] = [set() for _ in theirs]
     random = np.random.default_rng(0)
-    # Half of the actions come from these, so that something happens.
+    # Half of the actions come from these, so that events happen.
     apt = [place for place, event in enumerate(EVENTS) if event.name in SENSIBLE]
     playing = np.ones(worlds, np.bool_)
     for step in range(steps):

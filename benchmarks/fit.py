@@ -1,14 +1,15 @@
 """fit: training a decoder on windows of equal length, batched, against attention window by window.
 
-A batch is 128 windows of 50 places of a room with 100 cells, and the action at each of them; the decoder has three
+A batch is 128 windows of 50 places in a room with 100 cells, with the action at each place. The decoder has three
 layers of width 128 and four heads. A training step is forward, backward and `AdamW(fused=True)`, in float32 on two
-threads, by the wall clock. Both sides begin with the same weights and take the same batches.
+threads, in wall time. Both sides begin with the same weights and take the same batches.
 
     windows    tokens a second
 
-In each round the losses of both sides are compared, step by step: they must be equal to 1e-5 of themselves.
+In each round the losses of both sides are compared, step by step: they must be equal to a relative 1e-5.
 
-Limit: the decoder's matrix products, which are the same on both sides; a call a window costs more than its arithmetic.
+Limit: the decoder's matrix products, which are the same on both sides. One call for each window costs more than its
+arithmetic.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ STEPS = 4
 """Training steps of a round."""
 THREADS = 2
 APART = 1e-5
-"""How far a step's losses may be apart, as a share."""
+"""Relative tolerance of a step's losses."""
 
 
 class Learner:
-    """A decoder with what makes it a policy, and its optimiser."""
+    """A decoder with the embedding and head that make it a policy, and its optimiser."""
 
     def __init__(self, embedding: nn.Embedding, decoder: nn.Module, head: nn.Linear) -> None:
         self.embedding, self.decoder, self.head = embedding, decoder, head
@@ -55,7 +56,7 @@ class Learner:
 
 
 class Match:
-    """Both sides on the same batches: ours takes the next steps, the peer the same ones after it."""
+    """Both sides on the same batches: ours takes the next steps, then the peer repeats them."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -70,15 +71,15 @@ class Match:
         """Tokens a second."""
         shape = WINDOWS, LENGTH
         places = [torch.randint(CELLS, shape, generator=self.random) for _ in range(STEPS)]
-        self.batches = [(each, each.cumsum(1) % ACTIONS) for each in places]  # the past matters
+        self.batches = [(each, each.cumsum(1) % ACTIONS) for each in places]  # actions depend on the past
         self.losses, speed = self._play(self.ours)
         return speed
 
     def play_peer(self) -> float:
-        """The peer's.
+        """Tokens a second of the peer.
 
         Raises:
-            DifferentOutputs: it learned otherwise.
+            DifferentOutputs: its losses differ from ours.
         """
         losses, speed = self._play(self.peer)
         for step, (own, theirs) in enumerate(zip(self.losses, losses, strict=True)):
@@ -99,7 +100,7 @@ def run(options: Options) -> Report:
     torch.set_num_threads(THREADS)
     try:
         match = Match()
-        match.play_ours(), match.play_peer()  # the first time, libraries make what lasts
+        match.play_ours(), match.play_peer()  # in the first call, libraries set up lasting state
         about = Case("fit", "windows", "tokens", frozenset({"per_sequence"}))
         found = compare(about, match.play_ours, {"per_sequence": match.play_peer}, options)
     finally:

@@ -1,4 +1,4 @@
-"""glam: an agent that acts through a language model, and learns by PPO: ours against encoding once and repeating.
+"""glam: an agent that acts through a language model and learns by PPO, against encoding once and repeating.
 
 A random model of flan-t5-small's shape scores the six actions of BabyAI after a prompt, and a value head reads the
 decoder's first state. One thread, CPU time, float32. The peer is plain transformers, as published (Carta et al. 2023,
@@ -6,20 +6,20 @@ arXiv 2302.02662): each prompt is encoded once, padded to the longest, its state
 logits are computed at every token.
 
     acting/unique      different prompts of 100 to 300 tokens
-    acting/recorded    the prompts of real play, step by step: MixedTrainLocal, 32 envs x 40 steps, one observation told
-                       by an agent that has learned nothing yet and so meets most states again. A round has eight of the
-                       envs, as each of the four published processes has. Ours remembers, within one version of the
-                       weights, what it has computed; the peer computes every row, of every fourth step
-    .../planner        the other end: three observations and two actions told, played by the planner with one action in
-                       five at random; hardly a prompt comes twice
-    update/equal       a minibatch of PPO with gradients of all weights and of the value head, prompts of 200 tokens,
-                       ours by micro-batches whose gradients add up, the peer by chunks of the size that suits it best
+    acting/recorded    the prompts of real play, step by step: MixedTrainLocal, 32 envs x 40 steps, one observation in
+                       each prompt. The agent has learned nothing yet, and so meets most states again. A round has eight
+                       of the envs, as has each of the four published processes. Ours remembers its results within one
+                       version of the weights; the peer computes every row, of every fourth step
+    .../planner        the other extreme: three observations and two actions in each prompt, played by the planner with
+                       one action in five at random; prompts hardly ever repeat
+    update/equal       a minibatch of PPO with gradients of all weights and of the value head, prompts of 200 tokens;
+                       ours adds up the gradients of micro-batches, the peer those of chunks of its fastest size
     update/mixed       the same with prompts of 100 to 300 tokens
 
-In each round scores and states (1e-5), or loss and gradients (1e-4), of both sides are compared.
+In each round, scores and states (1e-5), or loss and gradients (1e-4), of both sides are compared.
 
-Limit: what must be computed is the encoder; the notes say what share of our time the model's own encoder takes for the
-same prompts, one by one. Beyond that only what is not computed can save time: padding, repetition, repeated states.
+Limit: the encoder cannot be avoided. The notes give the share of our time that the model's own encoder takes for the
+same prompts, one by one. Beyond that, time can only be saved on padding, repeated prompts and repeated states.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from llm_service.scoring.scorer import Scorer
 CASES = ("acting/unique", "acting/recorded", "acting/recorded/planner", "update/equal", "update/mixed")
 QUICK_ROUNDS, QUICK_SECONDS = 1, 47.0
 SCORES, GRADIENTS = 1e-5, 1e-4
-"""How far both sides may be apart: of scores and states, and of loss and gradients, as a share."""
+"""Relative tolerances: of scores and states, and of loss and gradients."""
 SIZE = {"acting": 4, "update": 8}
-"""Prompts that the peer computes at once: of 1, 2, 4 and 8 what is fastest here."""
+"""Prompts that the peer computes at once: the fastest here of 1, 2, 4 and 8."""
 STEPS, TOGETHER, STRIDE = 40, 8, 4
-"""Steps that are recorded, envs of a round, and every how many-th step the peer computes."""
+"""Recorded steps, envs of a round, and the stride of the steps that the peer computes."""
 
 
 # ---- the peer: everything padded to the longest ----------------------------------------------------------------------
@@ -82,7 +82,7 @@ def longest_of(questions: Iterable[Question]) -> int:
 
 
 class Numbered:
-    """A model whose states are questions by number, and whose values are states: what `PromptedPlayer` asks."""
+    """A model for `PromptedPlayer`. Its observations are numbers of questions, its values are decoder states."""
 
     fields = text_fields = ("question",)
     size = len(ACTIONS)
@@ -101,10 +101,10 @@ class Numbered:
 
 
 class Acting:
-    """Both sides on the same calls: ours draws the next ones, the peer repeats every `stride`-th of them."""
+    """Both sides on the same calls: ours takes the next ones, the peer repeats every `stride`-th of them."""
 
     def __init__(self, model: Any, calls: Callable[[int], list[list[Question]]], stride: int = 1) -> None:
-        self.peer, self.scorer = copy.deepcopy(model), Scorer(copy.deepcopy(model))  # each may change its own
+        self.peer, self.scorer = copy.deepcopy(model), Scorer(copy.deepcopy(model))  # each side may change its copy
         self.draw, self.stride = calls, stride
         self.round = -1
         self.calls: list[list[Question]] = []
@@ -131,7 +131,7 @@ class Acting:
         return prompts / seconds
 
     def play_encode_once(self) -> float:
-        """Raises DifferentOutputs where a score or a state is not ours."""
+        """Raises DifferentOutputs if a score or a state differs from ours."""
         chosen = range(self.round % self.stride, len(self.calls), self.stride)
         seconds = 0.0
         for at in chosen:
@@ -147,7 +147,7 @@ class Acting:
 
 
 def encoder_seconds(model: Any, questions: Sequence[Question], gradients: bool) -> float:
-    """CPU time of the model's own encoder on each prompt alone, forward, and backward if there are gradients."""
+    """CPU time of the model's own encoder on each prompt alone: forward, and backward if `gradients`."""
     begun = time.process_time()
     with torch.set_grad_enabled(gradients):
         for prompt, _ in questions:
@@ -161,12 +161,12 @@ def encoder_seconds(model: Any, questions: Sequence[Question], gradients: bool) 
 
 
 def value_head(width: int) -> Any:
-    """The published head of the value."""
+    """The published value head."""
     return nn.Sequential(nn.Linear(width, 1024), nn.Sigmoid(), nn.Linear(1024, 1024), nn.Sigmoid(), nn.Linear(1024, 1))
 
 
 def experience(n: int, seed: int) -> Any:
-    """What PPO's loss needs to know of n steps, drawn."""
+    """Random inputs of PPO's loss for n steps."""
     generator = np.random.default_rng(seed)
 
     def normal(scale: float) -> NDArray[np.float32]:
@@ -183,7 +183,7 @@ def experience(n: int, seed: int) -> Any:
 
 
 def backward(pieces: Iterable[tuple[Any, Any, Any]], head: Any, steps: Any) -> NDArray[np.float64]:
-    """Add up the gradients of PPO's loss over pieces (rows, logits, states); its three terms."""
+    """Add up the gradients of PPO's loss over pieces (rows, logits, states). Returns its three terms."""
     loss = Loss(clip=0.2, value_clip=0.2, value_coefficient=0.5, entropy_coefficient=0.01)
     terms = np.zeros(3)
     for rows, logits, states in pieces:
@@ -200,7 +200,7 @@ def backward(pieces: Iterable[tuple[Any, Any, Any]], head: Any, steps: Any) -> N
 
 
 class Update:
-    """Both sides on one minibatch, with weights of their own that are equal."""
+    """Both sides on one minibatch, each with its own copy of the same weights."""
 
     def __init__(self, model: Any, lengths: list[int]) -> None:
         torch.manual_seed(0)
@@ -211,7 +211,7 @@ class Update:
         self.questions: list[Question] = []
         self.terms: Any = None
         self.note = ""
-        first = draw(lengths[:2], model.config.vocab_size, 0)  # what is done once, memory taken above all, is not timed
+        first = draw(lengths[:2], model.config.vocab_size, 0)  # one-time work, mostly memory allocation, is not timed
         backward(self._pieces(first), self.head, experience(2, 0))
         encoder_seconds(self.peer, first, gradients=True)
 
@@ -233,7 +233,7 @@ class Update:
             yield rows, torch.stack(found.scores), found.states
 
     def play_encode_once(self) -> float:
-        """Raises DifferentOutputs where the loss or a gradient is not ours."""
+        """Raises DifferentOutputs if the loss or a gradient differs from ours."""
         steps, longest, size = experience(len(self.lengths), self.round), longest_of(self.questions), SIZE["update"]
         begins = range(0, len(self.questions), size)
         forget(self.peer, self.peer_head)
@@ -257,10 +257,10 @@ def forget(*modules: Any) -> None:
 
 
 def same_gradients(ours: Sequence[Any], theirs: Sequence[Any], tolerance: float) -> None:
-    """Every parameter's gradient is the same up to a share of its norm.
+    """Every parameter's gradient must be the same within a share of its norm.
 
     Raises:
-        DifferentOutputs: at the first that is not.
+        DifferentOutputs: at the first gradient that differs.
     """
     for one, other in zip(ours, theirs, strict=True):
         for (name, a), (_, b) in zip(one.named_parameters(), other.named_parameters(), strict=True):

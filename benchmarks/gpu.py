@@ -1,28 +1,28 @@
-"""gpu: what learns and acts on a GPU, as a share of what the chip could do, and against the usual loops.
+"""gpu: learning and acting on a GPU, as a share of the chip's peak, and against the usual loops.
 
 Without a GPU every row says so. Nothing here starts Ray or needs a model from the network: weights are random, of
-published shapes, and what is learned from is drawn. One process, wall time, the GPU waited for on both sides.
+published shapes, and training data is random. One process, wall time; both sides wait for the GPU to finish.
 
     sequence        training the transformer of texts, targets and histories: width 1,024, 12 blocks (151 M weights),
                     128 episodes of 1 to 768 steps a gradient step, store and optimiser included
     llm_update      a minibatch of PPO on flan-t5-large's shape (783 M parameters): 256 prompts of 100 to 300 tokens,
                     six actions; forward, backward, clipping and Adam; float32 weights, bfloat16 arithmetic
-    .../checkpointing   the same, keeping only the borders between blocks for the backward pass
-    llm_acting      log-probabilities of the six actions, and the state of the value, for 1,024 such prompts
+    .../checkpointing   the same with activations kept only at the borders between blocks for the backward pass
+    llm_acting      log-probabilities of the six actions, and the state for the value, for 1,024 such prompts
     weights         3.1 GB of float32 weights of that model to another process on the GPU, against a safetensors file in
                     memory (`file`)
     ppo, dqn/minibatch_N    gradient steps of a FiLM network (140 k weights) on BabyAI's view, against one thread of the
-                    processor: where is the GPU worth it?
+                    processor, to show where the GPU is worth it
 
-`length_sorted` is a plain PyTorch or Hugging Face loop at its best: sorted by length, padded inside each batch only,
+`length_sorted` is a plain PyTorch or Hugging Face loop at its best: sorted by length, padded only within each batch,
 the batch size that is fastest here, bfloat16, fused attention, fused AdamW. Losses or scores of both sides are compared
-in each round. `matmul` is one product of two square matrices after the other: what this chip reaches where nothing else
-is to be done.
+in each round. `matmul` multiplies square matrices one after the other: the rate that this chip reaches when it does
+nothing else.
 
-`mfu` is model FLOP utilisation by `learner/models/flops.py`: operations that the model needs, by the chip's peak. They
-are 6 for each weight of a matrix and token that passes it, and attention. Tokens are real ones: padding counts for
-nothing, nor does what is computed again. Of a prompt count the encoder for its tokens and the decoder for the inner
-nodes of the tree of actions; the peer gets the same number, though it computes more.
+`mfu` is model FLOP utilisation by `learner/models/flops.py`: operations that the model needs, divided by the chip's
+peak. They are 6 for each matrix weight and token that passes it, plus attention. Only real tokens count, neither
+padding nor recomputation. For a prompt, the encoder counts for its tokens and the decoder for the inner nodes of the
+tree of actions. The peer gets the same number, though it computes more.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ QUICK_SECONDS = 240.0
 
 
 def measure(case: str, chip: Chip, size: Size, options: Options) -> Report:
-    """One case on a device, whichever it is."""
+    """One case on any device."""
     about = Case(
         "gpu", case, METRICS[case], HEADLINES if "checkpointing" not in case else frozenset(), case == "weights"
     )
@@ -94,6 +94,6 @@ def run(options: Options) -> Report:
             continue
         chip = chip or Chip(torch.device("cuda"), Size().square)
         report.add(measure(case, chip, Size(), options))
-        gc.collect()  # the next case counts what memory is free
+        gc.collect()  # the next case measures free memory
         torch.cuda.empty_cache()
     return report

@@ -1,14 +1,14 @@
 """histories: learning histories of a dark room's tasks side by side, against one env a task and a Python loop.
 
-dark/Room-10x10, its 80 tasks of `split=own`, tabular Q-learning of each from nothing, every step kept on disk. One
+dark/Room-10x10 with its 80 tasks of `split=own`; tabular Q-learning of each from scratch, every step kept on disk. One
 thread, CPU time; transitions a second, writing included.
 
-    one_env_a_task   a Gymnasium env of the task, our world behind it; Q-learning on lists, NumPy's file of a task. It
-                     plays four of the tasks, since its speed does not depend on how many
+    one_env_a_task   a Gymnasium env for each task, with our world behind it; Q-learning on lists, one NumPy file for
+                     each task. It plays four of the tasks, since its speed does not depend on their number
 
-The same random numbers on both sides: every observation, action and reward of the four tasks is compared.
+Both sides use the same random numbers: every observation, action and reward of the four tasks is compared.
 
-Limit: a step of 80 envs is some thirty calls of NumPy, of which two thirds are the learner's.
+Limit: a step of 80 envs is some thirty NumPy calls, two thirds of them in the learner.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OneEnv:
         self.values = [[config.initial] * len(self.actions) for _ in range(int(rows * columns))]
 
     def play(self) -> History:
-        """Every step from the first episode to the last."""
+        """All steps of all episodes."""
         config, kept = self.config, []
         for number in range(config.episodes):
             random, epsilon = np.random.default_rng([self.seed, self.task, number]), config.epsilon(number)
@@ -72,7 +72,7 @@ class OneEnv:
 
 
 class Match:
-    """Ours plays all tasks; the peer some of them again, and must have lived the same."""
+    """Ours plays all tasks; the peer repeats some of them and must get the same histories."""
 
     def __init__(self, episodes: int) -> None:
         self.config, self.seed = HistoriesConfig(episodes=episodes), 0
@@ -95,10 +95,10 @@ class Match:
         return store.steps / seconds
 
     def play_one_env_a_task(self) -> float:
-        """The peer's.
+        """Transitions a second of the peer.
 
         Raises:
-            DifferentOutputs: it lived something else than ours.
+            DifferentOutputs: its history differs from ours.
         """
         steps, seconds = 0, 0.0
         for task, expected in self.kept.items():

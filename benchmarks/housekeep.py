@@ -1,18 +1,18 @@
-"""housekeep: a house that is to be put in order, many players at once, against one env as in the published loop.
+"""housekeep: tidying a house, many players at once, against one env as in the published loop.
 
 housekeep/Task1, 1,024 players (`--quick`: 256), random actions, texts `view`, `seen`, `held` and events at every step.
-One thread, CPU time, env steps a second behind the dense face:
+One thread, CPU time, env steps a second through the dense interface:
 
-    ids_32, ids_64   the instances in the picture, of 32 x 32 and 64 x 64, which texts are made of
-    rgb_64           these and what the player sees, 64 x 64
+    ids_32, ids_64   pictures of object instances, 32 x 32 or 64 x 64, from which texts are made
+    rgb_64           these and the player's colour picture, 64 x 64
 
-    published_loop   one env on the same engine; in each step a picture of the same size in colour, with depth and
-                     instances, the caption as a set of names from all that was seen, the label of each pair of an
-                     object and a place that is known, and the caption embedded by MiniLM
-    memoised         the same, but a caption that was embedded before in the round is remembered
+    published_loop   one env on the same engine. Each step makes a picture of the same size in colour, with depth and
+                     instances; the caption as a set of names of everything seen so far; the label of each pair of a
+                     known object and place; and the caption's embedding by MiniLM
+    memoised         the same, but each caption is embedded only once in a round
 
-What the peer's player sees and knows after each step must be what ours does. Limit: 64 columns of some ten cells each
-are walked in a picture, and 4 KB of instances written: about 2 us.
+After each step, the peer's player must have seen and know the same as ours. Limit: a picture needs 64 columns of some
+ten cells each walked, and 4 KB of instances written: about 2 us.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ ENV_ID = "housekeep/Task1"
 QUICK_ROUNDS = 2
 TEXTS = ["view", "seen", "held"]
 WALK = (0.5, 0.15, 0.15, 0.05, 0.05, 0.1)
-"""How often each action is drawn."""
+"""Probability of each action."""
 PEER_STEPS = 400
 
 
 class Match:
-    """Ours plays many, the peer the first of them again."""
+    """Ours plays many players; the peer repeats the first."""
 
     def __init__(self, size: int, coloured: bool, players: int, steps: int) -> None:
         self.size, self.players, self.steps = size, players, steps
         self.observe = [*TEXTS, "rgb"] if coloured else TEXTS
         self.round = 0
-        self.known: list[str] = []  # what the first player has seen after each of its first steps
+        self.known: list[str] = []  # text `seen` of the first player after each step
 
     def actions(self) -> NDArray[np.int64]:
-        """[steps, players], of the round; the same for the first player, however many there are."""
+        """Actions [steps, players] of the round. The first player's do not depend on the number of players."""
         first, others = (np.random.default_rng([self.round, which]) for which in range(2))
         drawn = others.choice(6, (self.steps, self.players), p=WALK)
         drawn[:, 0] = first.choice(6, self.steps, p=WALK)
@@ -67,7 +67,7 @@ class Match:
         return float(self.steps * self.players / seconds)
 
     def play_peer(self, memoised: bool) -> float:
-        """A peer's.
+        """Env steps a second of a peer.
 
         Raises:
             DifferentOutputs: its player knows something else than ours.
@@ -83,7 +83,7 @@ class Match:
 
 
 class OneHouse:
-    """One env, all of it made anew in each step."""
+    """One env, with everything recomputed in each step."""
 
     def __init__(self, size: int, memoised: bool) -> None:
         from envs.native.housekeep.pictures import pictures
@@ -99,7 +99,7 @@ class OneHouse:
         self._look()
 
     def step(self, action: int) -> str:
-        """The sentence of what was seen, after an action."""
+        """Take an action. Returns the sentence of everything seen so far."""
         self.env.advance(np.array([action]))
         self._look()
         objects, places = sorted(self.met), sorted(self.known)
@@ -111,7 +111,7 @@ class OneHouse:
         return f"You have seen {told[0]}. You know of {told[1]}"
 
     def _look(self) -> None:
-        """Names of all instances in the picture."""
+        """Add the names of all instances in the picture."""
         from envs.housekeep.names import NAMES, OBJECTS
         from envs.native.housekeep.layout import OBJECT
 

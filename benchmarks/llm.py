@@ -1,11 +1,12 @@
 """llm: answers per second of the LLM service against one call for each question, and against batching alone.
 
-The model is modelled: 50 ms and 2 ms for each item, one call at a time, like one GPU. 64 clients replay the captions of
-64 random players of GoToLocal and ask for goals at every step, each after its last answer. All sides render, ask and
-parse alike, in one process; answers are compared, and ours must call the model exactly once for each unique question.
+The model is simulated: 50 ms and 2 ms for each item, one call at a time, like one GPU. 64 clients replay the captions
+of 64 random players of GoToLocal and ask for goals at every step, each once it has its last answer. All sides render,
+ask and parse in the same way, in one process. Answers are compared, and ours must call the model exactly once for each
+unique question.
 
-Limit of `mixed_stream`: the model's own time. A full batch of 64 takes 178 ms, so batching alone gives 360 answers/s;
-a share u of unique questions makes it 360 / u for a service that pays for each once (u is about 0.24 here).
+Limit of `mixed_stream`: the model's own time. A full batch of 64 takes 178 ms, so batching alone gives 360 answers/s.
+With a share u of unique questions (here about 0.24), a service that pays for each once reaches 360 / u.
 Limit of `hit` and `rpc`: Python, some 10 microseconds for the key and the record of a question, and about 250 for a
 round trip of gRPC.
 """
@@ -59,10 +60,10 @@ CASES = ("mixed_stream", "hit/memory", "hit/grpc", "rpc/batched")
 CLIENTS = 64
 LATENCY_S, PER_ITEM_S = 0.05, 0.002
 TASK = "suggest_goals"
-PROMPTS = 512  # of one batched request
-CHARACTERS = 800  # of each of its prompts
+PROMPTS = 512  # in one batched request
+CHARACTERS = 800  # in each of its prompts
 Answers = dict[str, Any]
-"""Value by content."""
+"""Content -> value."""
 
 
 def modelled(folder: Path) -> LLMConfig:
@@ -76,7 +77,7 @@ def modelled(folder: Path) -> LLMConfig:
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for a while."""
+    """A temporary folder."""
     folder = Path(tempfile.mkdtemp(prefix="cairn-bench-"))
     try:
         yield folder
@@ -85,7 +86,7 @@ def scratch() -> Iterator[Path]:
 
 
 def replayed(steps: int) -> list[tuple[str, ...]]:
-    """For each client the contents that it asks about, in order."""
+    """For each client, the contents of its questions in order."""
     env, random = envs.make("babyai/GoToLocal", CLIENTS, seed=0), np.random.default_rng(0)
     seen: list[list[dict[str, Any]]] = []
     with contextlib.redirect_stdout(io.StringIO()):  # Minigrid prints the levels it rejects
@@ -195,7 +196,7 @@ class Counted:
         return getattr(self._backend, name)
 
     async def answer(self, calls: Sequence[Call]) -> Any:
-        async with self._turn:  # one call at a time, whoever asks
+        async with self._turn:  # one call at a time, for all clients together
             for call in calls:
                 key = call.key(self._backend.model)
                 self.calls[key] = self.calls.get(key, 0) + 1
@@ -203,7 +204,7 @@ class Counted:
 
 
 class Hits:
-    """Questions whose answers are in memory: by a client in this process, and by one of a server in another."""
+    """Questions with answers in memory, through a client in this process and a client of a server in another."""
 
     def __init__(self, folder: Path, calls: int) -> None:
         self.calls = calls
@@ -274,7 +275,7 @@ class Hits:
 
 
 def _pin(process: int, cores: set[int]) -> None:
-    """All threads of a process, 0 for this one."""
+    """All threads of a process; 0: this process."""
     for thread in os.listdir(f"/proc/{process or 'self'}/task"):
         with contextlib.suppress(ProcessLookupError):  # threads may end meanwhile
             os.sched_setaffinity(int(thread), cores)

@@ -1,4 +1,4 @@
-"""A client to a language-model service in this process: what the benchmark `llm` compares with one over gRPC."""
+"""A client of a language-model service in this process. The benchmark `llm` compares it with a client over gRPC."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from llm_service.pipeline.pipeline import Service
 from llm_service.records import Answer, Ask, Status
 
 GRACE_S = 5.0
-"""How much longer than its deadline a service in this process may take before it is given up."""
+"""Seconds past its deadline after which a service in this process is given up."""
 
 T = TypeVar("T")
 
 
 class Local(LLMClient):
-    """A client to a service in this process: the service runs on an event loop in a thread of its own.
+    """A client of a service in this process. The service runs on an event loop in its own thread.
 
-    Answers in memory are given in the caller's thread, without waking the other.
+    The caller's thread gets answers that are in memory without waking the service's thread.
 
     Args:
-        service: the service, or what makes it when awaited on its loop, such as `assembly.start(config, folder)`.
+        service: the service, or an awaitable that makes it on its loop, such as `assembly.start(config, folder)`.
     """
 
     def __init__(self, service: Service | Awaitable[Service], caller: str = "", deadline: float = 60.0) -> None:

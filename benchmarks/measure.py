@@ -1,9 +1,10 @@
-"""Rounds, ratios and rows: what every benchmark shares.
+"""Rounds, ratios and rows, shared by all benchmarks.
 
 A case runs ours and its peers in turn (A B A B ...), takes the ratio ours / peer *within each round*, and reports the
-median of the ratios with their range: background load that moves slowly hits both sides of a ratio alike.
+median of the ratios with their range: background load that changes slowly affects both sides of a ratio alike.
 
-Limit: on a shared machine load also moves within a round. The range says how much; more rounds narrow the median only.
+Limit: on a shared machine load also changes within a round. The range shows how much; more rounds improve the median
+only.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = ROOT / ".bench"
 PEERS = "benchmarks.peers"
 OWN = ""
-"""The family of peers that live in this project's own environment."""
+"""The family of peers that run in this project's own environment."""
 ROUNDS = 5
 
 ONE_THREAD = {
@@ -40,18 +41,18 @@ ONE_THREAD = {
     "NUMEXPR_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",
 }
-"""Given to every process that is measured. Two threads on two shared cores can make a system 27 times slower."""
+"""Set for every measured process. Two threads on two shared cores can make a system 27 times slower."""
 
 Run = Callable[[], float]
 """One measurement of one system, in the unit of its metric."""
 
 
 class DifferentOutputs(AssertionError):
-    """Ours and a peer were given the same input and answered differently: no ratio of theirs means anything."""
+    """Ours and a peer gave different answers to the same input: no ratio between them is valid."""
 
 
 class PeerFailed(RuntimeError):
-    """A peer cannot be measured here. It is skipped, and the message printed."""
+    """A peer cannot be measured here. It is skipped, and the message is printed."""
 
 
 class OursFailed(RuntimeError):
@@ -59,12 +60,12 @@ class OursFailed(RuntimeError):
 
 
 class OutOfTime(RuntimeError):
-    """Our side was not through when the deadline came: the case is skipped."""
+    """Our side had not finished by the deadline: the case is skipped."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. Rates: higher is better. Times (`wall`): lower is better, and the ratio is turned round."""
+    """One comparison. Rates: higher is better. Times (`wall`): lower is better, and the ratio is inverted."""
 
     benchmark: str
     case: str
@@ -88,7 +89,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Skip:
-    """A comparison that was not made, and why."""
+    """A comparison that was left out, and why."""
 
     benchmark: str
     case: str
@@ -103,7 +104,7 @@ class Skip:
 
 @dataclass
 class Report:
-    """What a benchmark found."""
+    """Results of a benchmark."""
 
     rows: list[Row] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
@@ -118,8 +119,8 @@ class Options:
     """How much to measure.
 
     Attributes:
-        quick: fewer rounds, shorter windows, an end by `deadline`.
-        rounds: of each case.
+        quick: fewer rounds, shorter windows, and a `deadline`.
+        rounds: rounds of each case.
         deadline: `time.monotonic()` by which the benchmark should end; infinite unless quick.
         cases: names of the cases to run, empty for all.
     """
@@ -139,12 +140,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Case:
-    """What is compared: `benchmark/case/metric`, the fixed part of a row's id.
+    """The subject of a comparison: `benchmark/case/metric`, the fixed part of a row's id.
 
     Attributes:
         headline: ids of the peers whose rows count.
         lower_is_better: the metric is a time, not a rate.
-        notes: remark of a peer's row, by its id; a run may add to it.
+        notes: remarks on peers' rows, by peer id; a run may add to them.
     """
 
     benchmark: str
@@ -158,8 +159,8 @@ class Case:
 def compare(case: Case, ours: Run, peers: Mapping[str, Run], options: Options) -> Report:
     """Run ours and all peers once a round, and make a row for each peer.
 
-    A peer that fails is dropped with its reason; the others go on. No round is begun that would pass the deadline,
-    judged by the one before; in the first round, whoever's turn comes after the deadline is skipped.
+    A peer that fails is dropped with its reason; the others go on. A round does not start if it would pass the
+    deadline, judged by the round before. In the first round, a side whose turn comes after the deadline is skipped.
     """
     report = Report()
     values: dict[str, list[float]] = {"ours": [], **{peer: [] for peer in peers}}
@@ -217,10 +218,10 @@ def make_row(case: Case, peer: str, ours: Sequence[float], theirs: Sequence[floa
 
 
 def assert_equal(what: str, ours: Any, theirs: Any) -> None:
-    """Both sides' outputs, arrays or anything that compares.
+    """Both sides' outputs must be equal: arrays, or anything comparable.
 
     Raises:
-        DifferentOutputs: they differ; says where first.
+        DifferentOutputs: they differ; it names the first difference.
     """
     if isinstance(ours, np.ndarray) or isinstance(theirs, np.ndarray):
         _assert_equal_arrays(what, np.asarray(ours), np.asarray(theirs))
@@ -237,14 +238,14 @@ def _assert_equal_arrays(what: str, ours: NDArray[Any], theirs: NDArray[Any]) ->
         raise DifferentOutputs(f"{what}: at {where} ours is {ours[where]!r}, the peer's {theirs[where]!r}")
 
 
-# ---- peers, each in an environment of its own ------------------------------------------------------------------------
+# ---- peers, each in its own environment ------------------------------------------------------------------------------
 
 
 def peer_python(family: str) -> Path:
     """The interpreter of a peer family's environment.
 
     Raises:
-        PeerFailed: it was not built.
+        PeerFailed: the environment was not built.
     """
     if family == OWN:
         return Path(sys.executable)
@@ -255,7 +256,7 @@ def peer_python(family: str) -> Path:
 
 
 def child_environment() -> dict[str, str]:
-    """What every measured process sees: one thread, no GPU, this checkout on its path."""
+    """Environment variables of every measured process: one thread, no GPU, this checkout on its path."""
     return {**os.environ, **ONE_THREAD, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
 
 
@@ -294,9 +295,10 @@ def run_peer(family: str, script: str, words: Sequence[str], timeout: float) -> 
 
 
 def end(process: subprocess.Popen[Any], patience: float = 45.0) -> None:
-    """Make sure that a child and what it started are gone: ask the child, then kill its process group.
+    """End a child and everything that it started: signal the child, then kill its process group.
 
-    Only the child is asked: it saves and ends its own children, which a signal to the group would tear from under it.
+    The first signal goes only to the child: it saves and ends its own children. A signal to the group would kill them
+    too early.
     """
     if process.poll() is None:
         process.terminate()
@@ -311,7 +313,7 @@ def end(process: subprocess.Popen[Any], patience: float = 45.0) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on besides the code."""
+    """The facts about the machine that the numbers depend on."""
     model = platform.processor()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -328,7 +330,7 @@ def machine() -> dict[str, Any]:
 
 
 def save(path: Path, benchmark: str, report: Report) -> None:
-    """Write a benchmark's result; rows of an earlier one that were not measured this time are kept."""
+    """Write a benchmark's results. Earlier rows that were not measured this time are kept."""
     measured = {row.id for row in report.rows} | {skip.id for skip in report.skips}
     old = json.loads(path.read_text()) if path.exists() else {"rows": [], "skips": []}
 

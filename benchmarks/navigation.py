@@ -1,21 +1,21 @@
 """navigation: whole generations of novelty search, and novelty in an archive that grows.
 
-`generation`: 50 policies are drawn, played for 400 steps, compared with 3,000 behaviours, and filed, by ours and by
-`stock`: one robot, a Python step, a PyTorch network, a tree built in each generation (`peers/stock_search.py`). One
-thread, CPU time. Both play the same policies: of 50 robots at least 45 must end at the same place (a speed that is
-rounded to tenths may fall to the other side of a half), and novelty of equal places must be equal to 1e-9.
+`generation`: 50 policies are sampled, played for 400 steps, compared with 3,000 behaviours, and stored, by ours and by
+`stock`: one robot, a Python step, a PyTorch network, a tree rebuilt in each generation (`peers/stock_search.py`). One
+thread, CPU time. Both play the same policies. At least 45 of 50 robots must end at the same place (a speed rounded to
+tenths may fall on the other side of a half), and the novelty of equal places must be equal to 1e-9.
 
-A generation adds 200 descriptors to N others and asks for the mean distance of each to its 15 nearest. `uniform`: all
-over 600 x 600; `clustered`: in 20 Gaussian blobs of standard deviation 3. One thread, CPU time, the same numbers on
-both sides, compared in each round:
+The other cases: a generation adds 200 descriptors to N others and asks for the mean distance of each to its 15 nearest.
+`uniform`: all over 600 x 600; `clustered`: in 20 Gaussian blobs of standard deviation 3. One thread, CPU time, the same
+numbers on both sides, compared in each round:
 
-    kdtree_rebuild    scikit-learn's KDTree of everything, built in each generation, as the published search does it
-    ckdtree_rebuild   SciPy's cKDTree with its fastest way of building
+    kdtree_rebuild    scikit-learn's KDTree of all points, rebuilt in each generation, as in the published search
+    ckdtree_rebuild   SciPy's cKDTree, built in its fastest way
     pyribs            ProximityArchive, in a process of its own, which builds a tree in each `add`
-    ours_at_1e4       ours among 10,000: how much a hundred times the points cost
+    ours_at_1e4       ours among 10,000, to show the cost of a hundred times the points
 
-Limit: 200 times some four leaves of the tree (`learner/store/neighbours.py`); a round of ours is the mean of 20
-generations, since one is over in a quarter of a millisecond.
+Limit: 200 times some four leaves of the tree (`learner/store/neighbours.py`). A round of ours is the mean of 20
+generations, since one takes only a quarter of a millisecond.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class Match:
         return GENERATIONS / seconds
 
     def play(self, build: Callable[[Floats], Any]) -> float:
-        """A peer's tree of all points, asked for the last of them.
+        """Build a peer's tree of all points and query it with the latest. Returns generations a second.
 
         Raises:
-            DifferentOutputs: its answer is not ours.
+            DifferentOutputs: its answer differs from ours.
         """
         begun = time.process_time()
         distance, _ = build(self.everything).query(self.new, K)
@@ -104,7 +104,7 @@ class Match:
         return self.play(lambda points: cKDTree(points, balanced_tree=False, compact_nodes=False))
 
     def play_pyribs(self) -> float:
-        """The peer's process begins with the same points and adds the same generations; ours is repeated to compare."""
+        """The peer's process has the same points and adds the same generations; ours repeats them to compare."""
         from learner.store.neighbours import Neighbours
 
         answer = run_peer("pyribs", "proximity_archive", [self.kind, str(self.points), str(GENERATIONS)], 120)
@@ -117,10 +117,10 @@ class Match:
 
 
 def check(ours: Floats, theirs: Floats) -> None:
-    """Novelties [B] are equal but for rounding.
+    """Novelties [B] must be equal except for rounding.
 
     Raises:
-        DifferentOutputs: at the worst place.
+        DifferentOutputs: with the largest difference.
     """
     if ours.shape != theirs.shape:
         raise DifferentOutputs(f"novelty: our shape is {ours.shape}, the peer's {theirs.shape}")
@@ -131,7 +131,7 @@ def check(ours: Floats, theirs: Floats) -> None:
 
 
 class Generations:
-    """Whole generations of one search, beside an archive that holds 3,000 behaviours already."""
+    """Whole generations of one search whose archive already holds 3,000 behaviours."""
 
     known = 3000
     each = 20  # of ours in a round
@@ -162,10 +162,10 @@ class Generations:
         return 50 * self.each / (time.process_time() - begun)
 
     def play_stock(self) -> float:
-        """Ours' last generation by the stock loop: played, compared and filed.
+        """Repeat our last generation with the stock loop: play, compare and store it.
 
         Raises:
-            DifferentOutputs: its robots go elsewhere, or its novelty is another.
+            DifferentOutputs: its robots end elsewhere, or its novelty differs.
         """
         from benchmarks.peers import stock_search
 

@@ -1,16 +1,17 @@
 """retrieval: the memory of a retrieval-augmented decision transformer, searched exactly.
 
 320,000 keys of 512 numbers, as many as the chunks of 80 tasks' learning histories in a room of 10 x 10 (Schmied et al.
-2024, arXiv 2410.07071): 100,000 steps of each task, an entry for every 25. Keys are drawn around centres, of which most
-belong to one task and some to all, as situations do; queries are drawn around keys. The 50 nearest by cosine, one
-thread, CPU time:
+2024, arXiv 2410.07071): 100,000 steps of each task, an entry for every 25. Keys are sampled around centres, most of
+which belong to one task and some to all, like real situations. Queries are sampled around keys. The 50 nearest by
+cosine, one thread, CPU time:
 
-    flat_320k   a batch of 256 queries among all keys, against faiss' IndexFlatIP in a process of its own: `faiss_one` a
-                query at a time, as while acting, `faiss_batched` the same queries at once. Both sides normalise and are
-                given the same vectors. Ids must be the same, but where similarities are equal to 1e-5
-    restricted  4,096 queries, for the entry that a score of similarity and task chooses: ours among the keys of the
-                task, the nearest one, against ours among all keys, the best of the 50 nearest. The note says how often
-                these are the same; where they are not, none of the 50 is of the task, or none is nearer than the last
+    flat_320k   a batch of 256 queries among all keys, against faiss' IndexFlatIP in a process of its own: `faiss_one`
+                one query at a time, as while acting, `faiss_batched` the same queries at once. Both sides normalise and
+                get the same vectors. Ids must be the same, except where similarities are equal to 1e-5
+    restricted  4,096 queries, for the entry that a score of similarity and task chooses. Ours takes the nearest among
+                the keys of the task; the peer is ours among all keys, taking the best of the 50 nearest. The note says
+                how often the two agree. Where they do not, none of the 50 is of the task, or none of the task's is
+                nearer than the last of the 50
 
 Limit: 0.33 billion float32 operations a query among all keys, 4 million among a task's.
 """
@@ -35,9 +36,9 @@ Integers = NDArray[np.int64]
 
 
 def draw(tasks: int, each: int, width: int, queries: int) -> tuple[Floats, Floats, Integers]:
-    """Keys [tasks * each, width] of one task after the other, queries [queries, width], and the tasks of these.
+    """Keys [tasks * each, width] of one task after the other, queries [queries, width], and the queries' tasks.
 
-    Of each task's keys a quarter lie around 40 centres that all tasks share, the rest around 40 of its own.
+    A quarter of each task's keys lie around 40 centres that all tasks share, the rest around 40 of its own.
     """
     random = np.random.default_rng(0)
     shared = random.standard_normal((40, width), np.float32)
@@ -51,7 +52,7 @@ def draw(tasks: int, each: int, width: int, queries: int) -> tuple[Floats, Float
 
 
 class Match:
-    """Ours, with all keys, and what it found last."""
+    """Our index of all keys, and its last results."""
 
     def __init__(self, tasks: int = TASKS, each: int = EACH, width: int = WIDTH, queries: int = QUERIES) -> None:
         from learner.store.retrieval import MemoryIndex
@@ -76,14 +77,14 @@ class Match:
         return len(self.near.id) / (time.process_time() - begun)
 
     def play_restricted(self) -> float:
-        """Queries a second, each among the keys of its task, for the nearest: the mean of five times."""
+        """Queries a second for the nearest key of the query's own task: the mean of five passes."""
         begun = time.process_time()
         for _ in range(5):
             self.own = self.index.search(self.queries, 1, owner=self.tasks)
         return 5 * len(self.queries) / (time.process_time() - begun)
 
     def choose(self) -> float:
-        """Queries a second among all keys, ranked by similarity and task, and how often ours of the task is chosen."""
+        """Queries a second among all keys, ranked by similarity and task. Notes how often both choices agree."""
         from learner.store.ranking import rank
 
         begun = time.process_time()
@@ -97,10 +98,10 @@ class Match:
         return len(self.queries) / seconds
 
     def play_faiss(self, batched: bool) -> float:
-        """The peer's queries a second; its answer is compared with ours.
+        """The peer's queries a second. Its answer is compared with ours.
 
         Raises:
-            DifferentOutputs: it found something else.
+            DifferentOutputs: it found other entries.
         """
         asked = len(self.near.id) if batched else ONE_BY_ONE
         ids, similarities = self.near.id[:asked], self.near.similarity[:asked]
@@ -111,10 +112,10 @@ class Match:
 
 
 def check(ours: Integers, cosines: Floats, theirs: Integers, their_cosines: NDArray[np.float64]) -> None:
-    """Both found the same entries [Q, L], but for those that are equally near.
+    """Both sides must find the same entries [Q, L], except for those that are equally near.
 
     Raises:
-        DifferentOutputs: for the first query that differs, or where one was not answered.
+        DifferentOutputs: at the first query that differs, or if a query was not answered.
     """
     for found in (theirs, their_cosines):
         if found.shape != ours.shape:

@@ -1,7 +1,8 @@
 """rollout: env steps per second of our vector env against Gymnasium's own over Minigrid's own env.
 
 One process, 16 envs of GoToLocal, the same levels and actions on both sides, in turn. CPU time is counted, because one
-thread does all the work. What was timed is compared: images, directions, missions, rewards, ends, last observations.
+thread does all the work. Every timed output is compared: images, directions, missions, rewards, ends, last
+observations.
 
 Limit: Minigrid computes a view cell by cell, about 90 of its 105 microseconds a step; a level costs 0.4 ms once in
 about 50 steps, on both sides.
@@ -32,7 +33,7 @@ Step = tuple[Any, Any, Any, Any, Any]  # obs, reward, terminated, truncated, inf
 
 
 class SameEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Resets without a seed to the episode that our contract names, so that both sides play the same levels."""
+    """Resets without a seed start the episode that our contract names, so that both sides play the same levels."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
         super().__init__(env)
@@ -49,7 +50,7 @@ class SameEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def make_stock(num_envs: int = ENVS) -> SyncVectorEnv:
-    """Gymnasium's vector env over Minigrid's env, without the checker that costs time in each step."""
+    """Gymnasium's vector env over Minigrid's env, without the checker, which costs time in each step."""
     import minigrid  # noqa: F401  registers the ids
 
     def maker(i: int) -> Callable[[], gymnasium.Env[Any, Any]]:
@@ -59,7 +60,7 @@ def make_stock(num_envs: int = ENVS) -> SyncVectorEnv:
 
 
 def play(env: Any, seed: int, actions: NDArray[np.int64]) -> tuple[float, list[Step]]:
-    """CPU seconds that the steps took, and what they returned. The first reset is not timed."""
+    """CPU seconds of the steps, and their outputs. The first reset is not timed."""
     with contextlib.redirect_stdout(io.StringIO()):  # Minigrid prints the levels it rejects
         env.reset(seed=seed)
         begun = time.process_time()
@@ -68,7 +69,7 @@ def play(env: Any, seed: int, actions: NDArray[np.int64]) -> tuple[float, list[S
 
 
 def play_dense(env: envs.VectorEnv, seed: int, actions: NDArray[np.int64]) -> float:
-    """CPU seconds of the same steps through the face that engines use; nothing is kept, so nothing is copied."""
+    """CPU seconds of the same steps through the interface that engines use. No output is kept, so none is copied."""
     with contextlib.redirect_stdout(io.StringIO()):
         env.begin(np.arange(seed, seed + env.num_envs))
         begun = time.process_time()
@@ -78,10 +79,10 @@ def play_dense(env: envs.VectorEnv, seed: int, actions: NDArray[np.int64]) -> fl
 
 
 def check(ours: list[Step], theirs: list[Step]) -> None:
-    """Every output of every step is equal, bytes for bytes.
+    """Every output of every step must be equal, byte for byte.
 
     Raises:
-        DifferentOutputs: at the first step where one is not.
+        DifferentOutputs: at the first step with a difference.
     """
     for t, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         _check_observation(f"step {t}", a[0], b[0])
@@ -102,7 +103,7 @@ def _check_observation(what: str, ours: Any, theirs: Any) -> None:
 
 
 def check_dense(env: envs.VectorEnv, seed: int, actions: NDArray[np.int64], steps: list[Step]) -> None:
-    """The dense face yields what the Gymnasium face did."""
+    """The dense interface must return the same as Gymnasium's interface did."""
     with contextlib.redirect_stdout(io.StringIO()):
         env.begin(np.arange(seed, seed + env.num_envs))
         for t, (action, step) in enumerate(zip(actions, steps, strict=True)):
@@ -116,14 +117,14 @@ def check_dense(env: envs.VectorEnv, seed: int, actions: NDArray[np.int64], step
 
 
 class Match:
-    """Both sides on the same episodes: whoever of ours plays draws the next ones, the peer repeats them."""
+    """Both sides on the same episodes: either of our interfaces plays the next ones, then the peer repeats them."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self.ours, self.stock = envs.make(OUR_ID, ENVS), make_stock()
         self.seed = 0
         self.actions = np.zeros((steps, ENVS), np.int64)
-        self.expected: list[Step] | None = None  # what our Gymnasium face returned, None if the dense one played
+        self.expected: list[Step] | None = None  # outputs of our Gymnasium interface; None: the dense one played
 
     def next_episodes(self) -> None:
         self.seed += ENVS

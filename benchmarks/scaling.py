@@ -2,10 +2,10 @@
 
     1, 8, 16, 32, 64       env steps learned from a second, as a share of actors x 50
     llm                    64 actors that each ask a language model before every step: its service, its batches
-    8_killed, 32_killed    a quarter of the actors killed with SIGKILL in the midst: what is left of the rate afterwards
+    8_killed, 32_killed    a quarter of the actors is killed with SIGKILL during the run: the rate afterwards
 
-The env sleeps, so all that costs is ours: acting, moving chunks and weights, learning, and looking after it all. Limit:
-processor time. A step of an actor takes 0.07 ms besides its sleep, or 0.4 to 0.5 ms after one (docs/scaling.md).
+The env sleeps, so all cost is ours: acting, moving chunks and weights, learning, and supervision. Limit: processor
+time. A step of an actor takes 0.07 ms besides its sleep, or 0.4 to 0.5 ms after one (docs/scaling.md).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from benchmarks.train import Launched, Rows, better_of, launched, train_rows
 
 SIZES = (1, 8, 16, 32, 64)
 KILLED = {"8_killed": (8, 5.0), "32_killed": (32, 20.0)}
-"""Case -> actors, and seconds after the kill from which the rate must be as before."""
+"""Case -> actors, and seconds after the kill until the rate must have recovered."""
 CASES = (*map(str, SIZES), "llm", *KILLED)
 HEADLINES = ("32", "64")
 QUICK_CASES = ("8", "llm", "8_killed")
@@ -47,7 +47,7 @@ ROUNDS = 3  # at most: each starts dozens of processes
 EXPERIMENT = "experiment=bench_scaling"
 STEP_S = 0.02
 WARM_UP_S = 5.0  # after all actors are alive
-START_S = 600.0  # until they are, on a machine that is busy
+START_S = 600.0  # until all actors are alive, on a busy machine
 ASKING, LATENCY_S, PER_ITEM_S = 64, 0.05, 0.002
 RLLIB_SIZES = (8, 32, 64)
 ALGORITHMS = ("appo", "impala", "ppo")
@@ -65,13 +65,13 @@ class Training:
     actors: int
     deadline: float  # `time.monotonic()`
     rows: Rows
-    _zero: float = float("inf")  # `time.monotonic()` at which the run's own clock was 0, as near as was seen
+    _zero: float = float("inf")  # best estimate of `time.monotonic()` when the run's own clock was 0
 
     def wait(self, until: float | None = None) -> None:
-        """Return once the run's clock is at `until`; without that, once all actors are alive.
+        """Return once the run's clock reaches `until`; without `until`, once all actors are alive.
 
         Raises:
-            OursFailed: it ended by itself.
+            OursFailed: the run ended by itself.
             OutOfTime: the deadline came first.
         """
         while True:
@@ -87,7 +87,7 @@ class Training:
 
     @property
     def clock(self) -> float:
-        """The run's clock now, in seconds: that of `wall_seconds`."""
+        """The run's clock now, in seconds, as in `wall_seconds`."""
         return time.monotonic() - self._zero
 
     def rate(self, begin: float, seconds: float) -> float:
@@ -96,7 +96,7 @@ class Training:
         return rate(self.rows, begin, seconds)
 
     def kill(self, share: float) -> int:
-        """SIGKILL for a share of its actors; how many they were. Only processes that this run started are touched."""
+        """Send SIGKILL to a share of its actors, only to processes that this run started. Returns their number."""
         status = json.loads((self.child.folder / "status.json").read_bytes())
         beats = {name: beat for name, beat in status["heartbeats"].items() if name.startswith("actor-")}
         chosen = [int(beat["pid"]) for _, beat in sorted(beats.items())][: max(1, round(share * self.actors))]
@@ -111,7 +111,7 @@ class Training:
 
 
 def rate(rows: Rows, begin: float, seconds: float) -> float:
-    """Env steps a second between the first update at or after `begin` and the first that is `seconds` later.
+    """Env steps a second between the first update at or after `begin` and the first at least `seconds` later.
 
     Raises:
         OursFailed: there are no two such updates.
@@ -124,10 +124,10 @@ def rate(rows: Rows, begin: float, seconds: float) -> float:
 
 
 def assert_nothing_lost(rows: Rows) -> None:
-    """Every update follows the one before, and no counter goes back.
+    """Every update must follow the one before, and no counter may go back.
 
     Raises:
-        OursFailed: with what did.
+        OursFailed: with the update or counter.
     """
     for before, after in pairwise(rows):
         if after["version"] != before["version"] + 1:
@@ -140,10 +140,10 @@ def assert_nothing_lost(rows: Rows) -> None:
 
 
 def descends(pid: int, ancestor: int) -> bool:
-    """Whether a process was started by another, or by one that it started."""
+    """Whether a process is a descendant of another."""
     while pid > 1 and pid != ancestor:
         try:
-            # The second field is the name in brackets, which may hold anything; the parent is the second after it.
+            # The name in brackets may hold any characters; the parent is the second field after it.
             pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         except FileNotFoundError:
             return False
@@ -152,21 +152,21 @@ def descends(pid: int, ancestor: int) -> bool:
 
 @contextmanager
 def training(actors: int, options: Options, *words: str) -> Iterator[Training]:
-    """A run with so many actors."""
+    """A run with this many actors."""
     deadline = time.monotonic() + min(START_S, options.seconds_left)
     with launched(EXPERIMENT, f"actors.n={actors}", *words) as child:
         yield Training(child, actors, deadline, [])
 
 
 def efficiency(actors: int, seconds: float, options: Options) -> float:
-    """Share of the env steps that so many actors could make if nothing but their env took time."""
+    """Env steps as a share of those that the actors could make if only their envs took time."""
     with training(actors, options) as run:
         run.wait()
         return run.rate(run.clock + WARM_UP_S, seconds) * STEP_S / actors
 
 
 def rllib(actors: int, seconds: float, options: Options, note: list[str]) -> Run:
-    """The same share of RLlib, with one env runner of one env for each actor, or as many as there is memory for."""
+    """The same share for RLlib, with one env runner of one env for each actor, or as many as memory allows."""
 
     def share(algorithm: str) -> float:
         runners = min(actors, int(available_gb() / RUNNER_GB) - 2)
@@ -185,7 +185,7 @@ def rllib(actors: int, seconds: float, options: Options, note: list[str]) -> Run
 
 
 def available_gb() -> float:
-    """Memory that processes can have yet."""
+    """Memory that is still available to processes, in GB."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith("MemAvailable")) / 1e6
 
@@ -202,7 +202,7 @@ def scale(actors: int, options: Options, seconds: float) -> Report:
 
 
 def ask(options: Options, seconds: float) -> Report:
-    """Every actor asks once a step and waits: steps a second, against batches of all of them without a pause."""
+    """Every actor asks once a step and waits: steps a second, against full batches without a pause."""
     actors = ASKING // 4 if options.quick else ASKING
     ideal = actors / (LATENCY_S + PER_ITEM_S * actors)
 

@@ -1,18 +1,18 @@
 """scoring: candidate continuations scored per second by our scorer, against the two published ways of batching them.
 
 Random models of published shapes (flan-t5-small, GPT-2 small), prompts of 100 to 300 tokens, eight candidates of two to
-four tokens, one thread, CPU time. Peers are plain transformers, their scores of the very questions that we answered
-compared with ours in each round:
+four tokens, one thread, CPU time. Peers are plain transformers. In each round they answer the same questions, and their
+scores are compared with ours:
 
     repeat          each prompt is repeated for each of its candidates, all padded to the longest; logits everywhere
     encode_once     each prompt is computed once, padded to the longest; encoder states (seq2seq) or keys and values
                     (decoder-only) are repeated for each candidate; logits at every candidate token
 
-`quarter_unique`: each prompt with its candidates occurs four times, as states do that agents meet again.
+`quarter_unique`: each prompt with its candidates occurs four times, like states that agents meet again.
 
 Limit: at equal lengths the encoder alone bounds t5 near 10 times `repeat` (eight encodings against one, and the decoder
-on top); that a short prompt is not padded to the longest adds about 1.4 times. The row's note says what share of our
-time the prompts alone take, in the model's own forward, one by one: at 100 % nothing would be left to gain.
+on top). Not padding short prompts to the longest adds about 1.4 times. The row's note gives the share of our time that
+the prompts alone take in the model's own forward, one by one: at 100 % nothing is left to gain.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ QUICK_ROUNDS = 1
 CANDIDATES = 8
 SHORTEST, LONGEST = 100, 300
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
-"""How far scores may be apart, as a share of the score (about -30). bfloat16 has eight bits."""
+"""Relative tolerance of scores (about -30). bfloat16 has eight bits of precision."""
 
 Prompt = tuple[int, ...]
 Question = tuple[Prompt, tuple[Prompt, ...]]
 
 
 def build(kind: str, dtype: str = "float32") -> Any:
-    """A seeded random model of a published shape; its head gives logits of a trained head's size."""
+    """A seeded random model of a published shape. Its logits have the size of a trained model's."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
 
     torch.manual_seed(0)
     if kind == "gpt2":
         return GPT2LMHeadModel(GPT2Config()).to(getattr(torch, dtype)).eval()
-    config = T5Config(  # type: ignore[call-arg] # what it hands on to its base
+    config = T5Config(  # type: ignore[call-arg] # arguments for its base class
         vocab_size=32128,
         d_model=512,
         d_kv=64,
@@ -68,7 +68,7 @@ def build(kind: str, dtype: str = "float32") -> Any:
 
 
 def draw(prompts: int, repeats: int, vocabulary: int, seed: int) -> list[Question]:
-    """Questions with prompts of lengths spread evenly, each `repeats` times, shuffled."""
+    """Questions with prompts of evenly spread lengths, each `repeats` times, shuffled."""
     generator = np.random.default_rng(seed)
 
     def tokens(length: int) -> Prompt:
@@ -83,7 +83,7 @@ def draw(prompts: int, repeats: int, vocabulary: int, seed: int) -> list[Questio
 
 
 class Match:
-    """Both sides on the same questions: ours draws the next ones, the peers repeat them."""
+    """Both sides on the same questions: ours takes the next ones, the peers repeat them."""
 
     def __init__(self, kind: str, prompts: int, repeats: int = 1, dtype: str = "float32", model: Any = None) -> None:
         from llm_service.scoring.scorer import Scorer
@@ -115,7 +115,7 @@ class Match:
         """A peer on the same questions, `size` prompts at a time.
 
         Raises:
-            DifferentOutputs: its scores are not ours.
+            DifferentOutputs: its scores differ from ours.
         """
         import torch
 
@@ -138,7 +138,7 @@ class Match:
         return max(len(p) for p, _ in self.questions), max(len(c) for _, found in self.questions for c in found)
 
     def _prompts_alone(self) -> float:
-        """Seconds of one forward over each distinct prompt, without decoder and head."""
+        """Seconds of one forward pass over each different prompt, without decoder and head."""
         import torch
 
         network = self.model.encoder if self.seq2seq else self.model.transformer
@@ -149,10 +149,10 @@ class Match:
 
 
 def check(ours: Any, theirs: Any, tolerance: float) -> None:
-    """Scores [N, K] are equal up to a share of each.
+    """Scores [N, K] must be equal within a share of each.
 
     Raises:
-        DifferentOutputs: at the worst place.
+        DifferentOutputs: with the largest difference.
     """
     if ours.shape != theirs.shape:
         raise DifferentOutputs(f"scores: our shape is {ours.shape}, the peer's {theirs.shape}")
@@ -165,7 +165,7 @@ def check(ours: Any, theirs: Any, tolerance: float) -> None:
 # ---- the peers: B prompts at a time, everything padded to the longest of all -----------------------------------------
 
 SIZES = {"t5": (1, 4), "gpt2": (1, 2)}
-"""Prompts in one batch of `repeat` and of `encode_once`: of 1, 2 and 4 what is fastest here."""
+"""Prompts in one batch of `repeat` and of `encode_once`: the fastest here of 1, 2 and 4."""
 
 
 def chunks(questions: list[Question], size: int) -> list[list[Question]]:
@@ -190,7 +190,7 @@ def sums(logits: Any, targets: Any, mask: Any) -> Any:
 
 
 def shifted(targets: Any) -> Any:
-    """What a T5 decoder is fed: the start token, then all but the last."""
+    """Inputs of a T5 decoder: the start token, then all targets but the last."""
     import torch
 
     return torch.cat([torch.zeros_like(targets[:, :1]), targets[:, :-1]], 1)

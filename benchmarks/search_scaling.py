@@ -1,7 +1,7 @@
 """search_scaling: novelty search on Ray with more evaluators.
 
-    2_workers        two evaluators on two cores against one, the house's compiled simulator
-    16_with_latency  sixteen evaluators whose environment takes 100 ms a batch, against sixteen times one, on paper
+    2_workers        two evaluators on two cores against one, in the compiled simulator of the house
+    16_with_latency  sixteen evaluators whose environment takes 100 ms a batch, against sixteen times one, calculated
 
 Rates cover the time in which all evaluators run: sixteen processes take half a minute to start on two cores.
 Limit: the controller, which needs 3 ms of processor time for a batch of 128 policies.
@@ -21,7 +21,7 @@ TIMEOUT_S = 300.0
 
 
 class Players:
-    """Searches of one case; each in its own process."""
+    """Searches of one case, each in its own process."""
 
     def __init__(self, latency_s: float, generations: int) -> None:
         self.latency_s, self.generations = latency_s, generations

@@ -1,17 +1,17 @@
 """sequence: training a transformer on episodes of different lengths, packed, against everything padded.
 
 The model of a text, a target and a robot's history in its published shape: two blocks of width 360, four heads, three
-tokens a step. Sequences are on average half as long as the longest of their batch. One thread, CPU time; counted are
-real tokens. Both sides begin with the same weights and take the same batches in the same order; ours reads them from a
+tokens a step. Sequences are on average half as long as the longest of their batch. One thread, CPU time; only real
+tokens count. Both sides begin with the same weights and take the same batches in the same order; ours reads them from a
 store of episodes, the peers have them in memory. Peers are nanoGPT's loop: pad, fused attention, `AdamW(fused=True)`.
 
     half_filled    ours in bfloat16, against the peer in bfloat16 and in float32
-    filled         all sequences equally long: what is left when there is no padding to save
+    filled         all sequences equally long: the gain without any padding to save
 
 In each round the losses of both sides are compared, step by step.
 
-Limit: the decoder's matrix products; see `learner/models/sequence/decoder.py`. Where nothing is padded ours gains from
-attention in bfloat16 and from the half block that it does not compute for tokens at which nothing is predicted.
+Limit: the decoder's matrix products; see `learner/models/sequence/decoder.py`. Where nothing is padded, ours gains from
+attention in bfloat16, and from skipping half a block for tokens at which nothing is predicted.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ VOCABULARY = 1500
 STEPS = 1
 """Gradient steps of a round."""
 ROWS = 8
-"""Sequences that the peers compute at once: of 4, 8 and 16 what is fastest here."""
+"""Sequences that the peers compute at once: the fastest here of 4, 8 and 16."""
 APART = {"float32": 1e-3, "bfloat16": 2e-2}
-"""How far a step's losses may be apart, as a share."""
+"""Relative tolerance of a step's losses."""
 MODEL = BehaviourConfig(width=360, layers=2, heads=4, layout="separate", dropout=0.0, device="cpu")
 CONFIG = SequenceConfig(stride=1, batch=BATCH, warmup=0, learning_rate=1e-3, steps=10_000, model=MODEL)
 
@@ -60,9 +60,9 @@ def record(
     sequences: int = SEQUENCES,
     longest: tuple[int, int] = (LONGEST_TEXT, LONGEST_EPISODE),
 ) -> SequenceSetup:
-    """Drawn episodes, of which a batch fills about half of its longest times their number, or all of it.
+    """Random episodes. Real tokens fill about half of a padded batch, or all of it in the case `filled`.
 
-    longest: tokens of a text, steps of an episode.
+    longest: tokens of the longest text, steps of the longest episode.
     """
     random = np.random.default_rng(0)
 
@@ -96,14 +96,14 @@ def record(
 
 
 def lengths(batch: list[Demonstrations], each: int) -> list[int]:
-    """Tokens of each sequence, of which a step has `each`."""
+    """Tokens of each sequence, with `each` tokens a step."""
     return [text + each * steps for part in batch for text, steps in zip(part.texts, part.steps, strict=True)]
 
 
 class Padded:
     """nanoGPT's loop, with its own copy of the model.
 
-    by_part: each part of a batch is padded to its own longest sequence, not to the batch's.
+    by_part: each part of a batch is padded to its own longest sequence instead of the batch's.
     """
 
     def __init__(self, fitter: SequenceFitter, precision: Precision, by_part: bool = False) -> None:
@@ -145,7 +145,7 @@ class Padded:
 
 
 class Match:
-    """Both sides on the same batches: ours takes the next steps, a peer the same ones after it."""
+    """Both sides on the same batches: ours takes the next steps, then a peer repeats them."""
 
     def __init__(self, case: str, precision: Precision, folder: Path) -> None:
         setup = record(folder / "store", case)
@@ -159,12 +159,12 @@ class Match:
         self.tokens = 0
 
     def fill(self) -> float:
-        """Real tokens of the last batches, as a share of those with padding."""
+        """Real tokens of the last batches, as a share of all tokens with padding."""
         own = [lengths(batch, self.ours.model.tokens_per_step) for batch in self.batches]
         return sum(map(sum, own)) / sum(max(each) * len(each) for each in own)
 
     def warm_up(self) -> None:
-        """Some sequences forward and backward on each side: the first time, libraries make what lasts."""
+        """Some sequences forward and backward on each side: in the first call, libraries set up lasting state."""
         part = self.ours.data.read(self.ours.batch(self.ours.step)[:ROWS])
         for model in (self.ours.model, *(peer.model for peer in self.peers.values())):
             model.loss(part)["loss"].backward()  # type: ignore[no-untyped-call]
@@ -187,10 +187,10 @@ class Match:
         return self.tokens / seconds
 
     def play(self, precision: Precision) -> float:
-        """The peer's.
+        """Tokens a second of the peer.
 
         Raises:
-            DifferentOutputs: it learned otherwise.
+            DifferentOutputs: its losses differ from ours.
         """
         begun = time.process_time()
         losses = [self.peers[precision].learn(batch) for batch in self.batches]

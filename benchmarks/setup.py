@@ -1,7 +1,7 @@
 """`python benchmarks/setup.py [family ...]`: one virtual environment for each peer family, under `.bench/`.
 
-Peers exclude each other by their pins, so each `peers/<family>.txt` gets an environment of its own. One that is up to
-date is left alone. A family that cannot be installed is reported; its rows are skipped later.
+The peers' pins conflict, so each `peers/<family>.txt` gets an environment of its own. An environment that is up to date
+is left alone. A family that cannot be installed is reported; its rows are skipped later.
 
 Limit: the downloads; each environment holds its own copy of torch.
 """
@@ -24,13 +24,13 @@ def families() -> list[str]:
 
 
 def is_current(family: str) -> bool:
-    """Was the environment completed with today's requirements?"""
+    """Whether the environment was completed with the current requirements."""
     stamp = ENVIRONMENTS / family / "requirements.txt"
     return stamp.exists() and stamp.read_text() == (REQUIREMENTS / f"{family}.txt").read_text()
 
 
 def build(family: str) -> str | None:
-    """Make the environment anew; the reason if that failed. The stamp comes last: half of one is not current."""
+    """Rebuild the environment; the reason if that failed. The stamp comes last: a partial build is not current."""
     folder, requirements = ENVIRONMENTS / family, REQUIREMENTS / f"{family}.txt"
     shutil.rmtree(folder, ignore_errors=True)
     for command in (
@@ -46,7 +46,7 @@ def build(family: str) -> str | None:
 
 
 def main(words: Sequence[str]) -> int:
-    """0 if every family can be used now, 1 if one cannot, 2 for an unknown name."""
+    """Returns 0 if every family can be used now, 1 if one cannot, 2 for an unknown name."""
     unknown = sorted(set(words) - set(families()))
     if unknown:
         print(f"no peer family {unknown[0]!r}: there are {', '.join(families())}")

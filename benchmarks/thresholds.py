@@ -2,10 +2,10 @@
 
     python -m benchmarks.thresholds        prints two tables and a recommendation, as Markdown
 
-A goal is rewarded if the name of what was done is similar enough to it: the cosine of their embeddings is above a
-threshold (Du et al. 2023, arXiv 2302.06692, section 3). The right threshold depends on the encoder, so it is measured
-here for ours. A pair of an event and a goal is a match if the goal is one of the names of the event, in any wording. A
-match below the threshold is missed; any other pair above it is false.
+A goal is rewarded if the name of the event is similar enough to it: the cosine of their embeddings is above a threshold
+(Du et al. 2023, arXiv 2302.06692, section 3). The right threshold depends on the encoder, so this script measures it
+for ours. A pair of an event and a goal is a match if the goal is one of the names of the event, in any wording. A match
+below the threshold is missed; any other pair above it is false.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ REWORDED: dict[str, tuple[str, ...]] = {
     "make stone sword": ("craft a stone sword", "build a stone sword"),
     "make iron sword": ("craft an iron sword", "build an iron sword"),
 }
-"""Goals in the words of somebody who does not know their names."""
+"""Goals as someone who does not know their names would word them."""
 
 Goals = Sequence[tuple[str, str]]
-"""(wording, the goal that is meant)."""
+"""(wording, intended goal)."""
 
 
 def wordings() -> dict[str, Goals]:
-    """Goals by their wording."""
+    """Goals by kind of wording."""
     framed = [(said, goal) for goal in GOALS for said in _framed(goal)]
     return {
         "the goal's name": [(goal, goal) for goal in GOALS],
@@ -77,12 +77,12 @@ class Pairs(NamedTuple):
     """Similarities of events and goals, for one kind of wording."""
 
     matches: NDArray[np.float32]
-    sensible: NDArray[np.float32]  # other pairs, with events that can succeed
-    senseless: NDArray[np.float32]  # and the rest, which counts only where trying counts (success=loose)
+    sensible: NDArray[np.float32]  # other pairs whose event can succeed
+    senseless: NDArray[np.float32]  # all other pairs, which count only if trying counts (success=loose)
 
 
 def compare(goals: Goals, embed: Callable[[str], NDArray[np.float32]]) -> Pairs:
-    """Every event with every goal."""
+    """Pairs of every event with every goal."""
     events = np.stack([embed(event) for event in COMBINED])
     similarity = np.stack([embed(said) for said, _ in goals]) @ events.T
     match = np.array([[SYNONYMS.get(event, event) == goal for event in COMBINED] for _, goal in goals])
@@ -91,9 +91,10 @@ def compare(goals: Goals, embed: Callable[[str], NDArray[np.float32]]) -> Pairs:
 
 
 def recommended(found: Mapping[str, Pairs], everything: bool) -> float:
-    """The lowest threshold without a false match, of events that can succeed and goals of this world, or of everything.
+    """The lowest threshold without a false match, for events that can succeed and goals of this world, or for
+    everything.
 
-    A false match always teaches something wrong; a missed one gives no reward for one wording of a goal.
+    A false match always teaches something wrong; a missed match only gives no reward for one wording of a goal.
     """
     own = [pairs.sensible for said, pairs in found.items() if said != OTHER]
     highest = np.concatenate([values for pairs in found.values() for values in pairs[1:]] if everything else own).max()

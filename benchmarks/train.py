@@ -1,15 +1,15 @@
 """train: env steps per second with learning included, and the wall time to a success rate.
 
-GoToLocal, CPU only, one torch thread a process, all cores for everybody. Each system is started for each measurement
-and timed in its steady state, between the first and the last update after a warm-up.
+GoToLocal, CPU only, one torch thread a process, all cores available to each system. Each system is started for each
+measurement and timed in its steady state, between the first and the last update after a warm-up.
 
-    stock            each system with its own env: what a user of either gets
+    stock            each system with its own env: a user's view of either
     stock_4096       the same with minibatches of 4,096, where arithmetic counts for more and overhead for less
-    our_env          peers on our env: what is left is the merit of the engine
+    our_env          peers on our env: the rest is the merit of the engine
     to_90_percent    our FiLM network in both; a clock from the start of the process to 90 % training success
 
-Limit: four epochs of forward and backward through two 147-64-64 networks. Collection runs beside them on another core;
-with one core the two add up.
+Limit: four epochs of forward and backward through two 147-64-64 networks. Collection runs at the same time on another
+core; with one core the two add up.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def train_rows(metrics: Path) -> Rows:
 
 
 def steady(rows: Rows, seconds: float) -> float | None:
-    """Env steps per second after the warm-up, None before enough of them were measured."""
+    """Env steps per second after the warm-up; None until enough were measured."""
     if len(rows) <= WARM_UP_UPDATES + LEAST_UPDATES:
         return None
     first, last = rows[WARM_UP_UPDATES], rows[-1]
@@ -74,20 +74,20 @@ def steady(rows: Rows, seconds: float) -> float | None:
 
 
 def solved(rows: Rows) -> bool:
-    """Has the success rate been reached over a full window?"""
+    """Whether the success rate was reached over a full window."""
     return bool(rows) and rows[-1]["episodes"] >= WINDOW and rows[-1]["charts/success_rate"] >= SUCCESS
 
 
 @dataclass(frozen=True)
 class Launched:
-    """`launch.py run` in a process of its own, with a run folder that goes with it."""
+    """`launch.py run` in its own process, with its own temporary run folder."""
 
     process: subprocess.Popen[bytes]
     output: Any
     folder: Path
 
     def assert_running(self) -> None:
-        """Raise `OursFailed` with its last lines if it ended by itself."""
+        """Raise `OursFailed` with the last lines of its output if it ended by itself."""
         if self.process.poll() is not None:
             self.output.seek(0)
             last = "\n".join(self.output.read().decode(errors="replace").splitlines()[-15:])
@@ -96,7 +96,7 @@ class Launched:
 
 @contextmanager
 def launched(*words: str) -> Iterator[Launched]:
-    """A run of these words, ended when the block is left."""
+    """A run with these arguments, ended when the block is left."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             [sys.executable, str(ROOT / "launch.py"), "run", *words, f"run.folder={folder}", "run.name=bench"],
@@ -114,11 +114,11 @@ def launched(*words: str) -> Iterator[Launched]:
 
 
 def run_ours(words: list[str], watch: Callable[[Rows], float | None], timeout: float) -> float:
-    """Train in a process of its own until `watch` makes a number of its metrics; that number.
+    """Train in a separate process until `watch` returns a number for its metrics. Returns that number.
 
     Raises:
-        OursFailed: it ended by itself.
-        OutOfTime: `watch` was not satisfied in time.
+        OursFailed: the run ended by itself.
+        OutOfTime: `watch` returned no number in time.
     """
     begun = time.monotonic()
     with launched(*words) as run:
@@ -147,7 +147,7 @@ def speed_of_peer(family: str, env: str, seconds: float, options: Options, *word
 
 
 def better_of(runs: dict[str, Run], note: Callable[[str], None]) -> Run:
-    """Measures all at first and goes on with the best: a peer's best setting depends on the machine."""
+    """Measure all settings at first and continue with the best: a peer's best setting depends on the machine."""
     chosen: list[Run] = []
 
     def run() -> float:
@@ -216,7 +216,7 @@ def our_env(options: Options, seconds: float) -> Report:
 
 
 def to_90_percent(options: Options) -> Report:
-    """Each system once a round, both from the same seed. Who does not get there counts with the cap."""
+    """Each system once a round, both from the same seed. One that misses the success rate counts as `CAP`."""
     notes = {"sb3": "PPO on the stock env with our FiLM network and hyperparameters"}
     case = Case("train", "to_90_percent", "wall", frozenset({"sb3"}), lower_is_better=True, notes=notes)
     seed = 0

@@ -1,15 +1,15 @@
-"""trials: hidden tasks played again and again by one transformer, all at once, against one env and windows made anew.
+"""trials: one transformer plays hidden tasks again and again, all at once, against one env with windows recomputed.
 
-dark/Room-10x10, its 100 tasks, 40 episodes each (`--quick`: 4) without a change of weights, memories empty at first.
-The model that retrieves in its default size and an encoder of the same, weights drawn; greedy, each episode with a
-target of its own. One thread, CPU time, float32; env steps a second, worlds, memories and searches included.
+dark/Room-10x10, its 100 tasks, 40 episodes each (`--quick`: 4) without weight updates, memories empty at first. The
+retrieving model has its default size, as has its encoder, and weights are random; actions are greedy, and each episode
+has its own target. One thread, CPU time, float32; env steps a second, worlds, memories and searches included.
 
-    published_loop    the same model with one env, and for each action a pass over the whole episode so far; where it
-                      queries, a second pass, by the encoder; chunks kept as copies, their keys and values computed in
+    published_loop    the same model with one env, and for each action a pass over the whole episode so far; at each
+                      query, a second pass by the encoder; chunks kept as copies, their keys and values computed in
                       each pass. It plays one of the tasks, all its episodes, since its speed does not depend on how
                       many tasks there are
 
-Every action of that task is compared. Limit: the decoder's arithmetic, of one step of 100 rows at a time.
+Every action of that task is compared. Limit: the decoder's arithmetic, for one step of 100 rows at a time.
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ QUICK_ROUNDS = 2
 SETTINGS = TrialsConfig(target=40.0, deviation=20.0, temperature=0.0)
 SEQUENCE, RETRIEVE = SequenceConfig(device="cpu"), RetrieveConfig()
 LARGEST = 90.0
-"""The largest return to go that the models know."""
+"""The largest return to go in the models' range."""
 
 
 def build(sequence: SequenceConfig = SEQUENCE, chunk: int = 0, seed: int = 0) -> HistoryTransformer:
-    """A model whose actions depend visibly on what it is told, though nobody taught it. chunk: steps that it may look
-    at; 0: an encoder."""
+    """An untrained model whose actions depend visibly on its input.
+
+    chunk: steps of the chunks that it attends to; 0: an encoder.
+    """
     torch.manual_seed(seed)
     shape = HistoryShape.of(envs.spec(ENV_ID), sequence.band, reach=(LARGEST,), chunk=chunk)
     model = HistoryTransformer(shape, sequence)
@@ -55,7 +57,7 @@ def build(sequence: SequenceConfig = SEQUENCE, chunk: int = 0, seed: int = 0) ->
 
 @dataclass(eq=False)
 class Copy:
-    """A chunk, as the peer keeps it."""
+    """A chunk in the peer's memory."""
 
     key: NDArray[np.float64]
     total: float
@@ -72,7 +74,7 @@ class OneRow:
         self.copies: list[Copy] = []
 
     def play(self, root: int, seed: int, task: int) -> list[list[int]]:
-        """Actions of each episode."""
+        """Play all episodes. Returns the actions of each."""
         env = envs.make(ENV_ID, 1)
         named = seeds_of(env.env_spec, np.array([task]))
         played = []
@@ -120,7 +122,7 @@ class OneRow:
         return key
 
     def _nearest(self, query: NDArray[np.float64]) -> Copy:
-        """The best of the nearest, by similarity and return."""
+        """The best of the nearest chunks, by similarity and return."""
         near = np.stack([copy.key for copy in self.copies]) @ query
         first = np.argsort(-near, kind="stable")[: self.retrieve.nearest]
         total = np.array([self.copies[i].total for i in first])
@@ -137,14 +139,14 @@ class OneRow:
 
 
 def _tensors(steps: list[Any]) -> tuple[Any, ...]:
-    """Rows, columns, returns to go, actions and rewards of steps, as models take them."""
+    """Rows, columns, returns to go, actions and rewards of steps, as model inputs."""
     row, column, to_go, action, reward = zip(*steps, strict=True)
     obs = {"row": torch.tensor(row), "column": torch.tensor(column)}
     return obs, torch.tensor(to_go), torch.tensor(action), torch.tensor(reward)
 
 
 class Match:
-    """Ours plays all tasks; the peer one of them again, and must do the same."""
+    """Ours plays all tasks; the peer repeats one of them and must take the same actions."""
 
     def __init__(self, trials: int, sequence: SequenceConfig = SEQUENCE, retrieve: RetrieveConfig = RETRIEVE) -> None:
         self.settings, self.retrieve = SETTINGS.model_copy(update={"trials": trials}), retrieve
@@ -168,10 +170,10 @@ class Match:
 
     @torch.no_grad()
     def play_published_loop(self) -> float:
-        """The peer's.
+        """Env steps a second of the peer.
 
         Raises:
-            DifferentOutputs: it did something else than ours.
+            DifferentOutputs: its actions differ from ours.
         """
         task = int(np.random.default_rng(self.round).integers(len(self.tasks)))
         begun = time.process_time()

@@ -1,1 +1,1 @@
-"""What `benchmarks/gpu.py` measures: both sides of each row, on any device, so that a small size runs anywhere."""
+"""The measurements of `benchmarks/gpu.py`: both sides of each row, on any device, so a small size runs anywhere."""

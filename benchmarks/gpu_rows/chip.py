@@ -1,4 +1,4 @@
-"""A device that is timed, and how much is computed on it."""
+"""A device, its timing, and the sizes of the work measured on it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from learner.models import flops
 from learner.models.sequence.behaviour_transformer import BehaviourConfig
 
 APART = 3e-2
-"""How far losses and scores may be apart, as a share: both sides compute in bfloat16, each in its own order."""
+"""Relative tolerance of losses and scores: both sides compute in bfloat16, each in its own order."""
 SEQUENCE = BehaviourConfig(width=1024, layers=12, heads=16, dropout=0.0, precision="bfloat16")
 LARGE = Shape()
 
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """How much is computed. The default is for a GPU; tests have a smaller one."""
+    """Sizes of the work. The defaults are for a GPU; tests use smaller ones."""
 
     sequence: BehaviourConfig = SEQUENCE
     episodes: int = 384
@@ -36,7 +36,7 @@ class Size:
 
 
 def seconds(device: torch.device, work: Callable[[], object]) -> float:
-    """Wall time of some work, the GPU's share of it included."""
+    """Wall time of some work in seconds, the GPU's part included."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     begun = time.perf_counter()
@@ -47,7 +47,7 @@ def seconds(device: torch.device, work: Callable[[], object]) -> float:
 
 
 class Chip:
-    """A device, the most that it could do, and what products of matrices reach there."""
+    """A device, its peak operations a second, and the rate that matrix products reach on it."""
 
     def __init__(self, device: torch.device, square: int) -> None:
         self.device = device
@@ -61,15 +61,15 @@ class Chip:
             self.square @ self.square
 
     def reached(self, times: int = 10) -> float:
-        """Operations a second of square products."""
+        """Operations a second of square matrix products."""
         return times * 2 * len(self.square) ** 3 / seconds(self.device, lambda: self._product(times))
 
     def matmul(self) -> float:
-        """The same as a share of the peak."""
+        """That rate as a share of the peak."""
         return self.reached() / self.peak
 
     def memory(self) -> str:
-        """What was the most since it was asked last."""
+        """Peak memory since the last call, as text."""
         if self.device.type != "cuda":
             return "memory not measured"
         most = torch.cuda.max_memory_allocated(self.device) / 2**30
@@ -78,10 +78,10 @@ class Chip:
 
 
 def fastest(sizes: Iterable[int], took: Callable[[int], float]) -> int:
-    """The size that takes least time after a first try. One for which memory is short does not count.
+    """The size that takes the least time on its second try. Sizes that run out of memory are left out.
 
     Raises:
-        PeerFailed: memory is short for all of them.
+        PeerFailed: all sizes run out of memory.
     """
     found: dict[int, float] = {}
     for size in sizes:

@@ -1,4 +1,4 @@
-"""A policy that is a language model: a minibatch of PPO, and acting; ours and a sorted Hugging Face loop."""
+"""A policy that is a language model: a minibatch of PPO, and acting; ours against a sorted Hugging Face loop."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from learner.optim.precision import arithmetic
 from llm_service.scoring.scorer import Scorer
 
 GRADIENT = 0.15
-"""How far the gradients of all weights may be apart, as a share of their norm."""
+"""Tolerance of the gradients of all weights, as a share of their norm."""
 
 
 class Update:
-    """A gradient step of PPO on one minibatch: both sides have weights of their own, which begin as equals."""
+    """A gradient step of PPO on one minibatch. Each side has its own weights, equal at the start."""
 
     def __init__(self, chip: Chip, size: Size, checkpointing: bool) -> None:
         self.chip, self.size = chip, size
@@ -114,7 +114,7 @@ class Update:
 
 
 class Acting:
-    """Scores of the actions: ours with the learner's float32 weights, the peer with bfloat16 ones."""
+    """Scores of the actions: ours with the learner's float32 weights, the peer with bfloat16 weights."""
 
     def __init__(self, chip: Chip, size: Size) -> None:
         self.chip, self.size, self.round, self.note = chip, size, 0, ""

@@ -1,8 +1,8 @@
 """A language model of flan-t5-large's shape, and the usual loop around it at its best.
 
-Prompts are sorted by length, so that a batch is padded little; each is encoded once, and its states are repeated for
-every action; weights, gradients and arithmetic are bfloat16, attention is PyTorch's fused one, and the batch is of the
-size that is fastest on this GPU. Tokens are drawn: what they say takes no time.
+Prompts are sorted by length, so that batches need little padding. Each is encoded once, and its states are repeated for
+every action. Weights, gradients and arithmetic are bfloat16, attention is PyTorch's fused kernel, and the batch has the
+size that is fastest on this GPU. Tokens are random: their content does not change the time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from llm_service.scoring.scorer import Question
 from llm_service.scoring.trie import grow
 
 ACTIONS = ((7, 11), (7, 13), (5, 17), (9, 19), (23,), (27, 29))
-"""Six names of one or two tokens, of which two begin alike: those of BabyAI's actions."""
+"""Six names of one or two tokens, two of which begin alike, like the names of BabyAI's actions."""
 
 
 class Shape(NamedTuple):
-    """Of a T5 with gated perceptrons. The default is flan-t5-large: 783 M parameters."""
+    """Shape of a T5 with gated MLPs. The default is flan-t5-large: 783 M parameters."""
 
     width: int = 1024
     perceptron: int = 2816
@@ -36,10 +36,10 @@ class Shape(NamedTuple):
 
 
 def build(shape: Shape, device: torch.device) -> Any:
-    """A seeded random model in float32, without dropout; its head gives logits of a trained head's size."""
+    """A seeded random model in float32, without dropout. Its logits have the size of a trained model's."""
     from transformers import T5Config, T5ForConditionalGeneration
 
-    config = T5Config(  # type: ignore[call-arg] # what it hands on to its base
+    config = T5Config(  # type: ignore[call-arg] # arguments for its base class
         vocab_size=shape.vocabulary,
         d_model=shape.width,
         d_kv=shape.head,
@@ -59,14 +59,14 @@ def build(shape: Shape, device: torch.device) -> Any:
 
 
 def draw(states: int, vocabulary: int, seed: int, lengths: tuple[int, int] = (100, 300)) -> list[Question]:
-    """So many prompts, of lengths spread evenly, shuffled; the actions follow each."""
+    """Prompts of evenly spread lengths, shuffled; the actions follow each."""
     generator = np.random.default_rng(seed)
     sizes = generator.permutation(np.linspace(*lengths, states).astype(int))
     return [(tuple(generator.integers(5, vocabulary, n).tolist()), ACTIONS) for n in sizes.tolist()]
 
 
 def batches(questions: Sequence[Question], tokens: int) -> Iterator[list[int]]:
-    """Places of questions, sorted by length, in batches of at most so many tokens, padding included."""
+    """Indices of questions, sorted by length, in batches of limited tokens, padding included."""
     batch: list[int] = []
     for index in sorted(range(len(questions)), key=lambda i: len(questions[i][0])):
         if batch and (len(batch) + 1) * len(questions[index][0]) > tokens:
@@ -104,13 +104,18 @@ def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor
 
 
 def operations(model: Any, questions: Sequence[Question]) -> int:
+<<<<<<< HEAD
     """Operations forward: of the encoder for the tokens of prompts, of decoder and head for the nodes of actions."""
+=======
+    """Operations of a forward pass: the encoder for the prompts' tokens, decoder and head for the actions' nodes."""
+    told = [len(prompt) for prompt, _ in questions]
+>>>>>>> main
     nodes = [len(grow(found).tokens) for _, found in questions]
     return flops.language(model, Computed.of([len(prompt) for prompt, _ in questions], nodes))
 
 
 def experience(n: int, seed: int) -> Steps[Any]:
-    """What PPO's loss needs to know of n steps, drawn."""
+    """Random inputs of PPO's loss for n steps."""
     random = np.random.default_rng(seed)
     target, advantage, value = (random.normal(0, scale, n).astype(np.float32) for scale in (1.0, 1.0, 0.1))
     log_prob = np.full(n, -np.log(len(ACTIONS)), np.float32)
@@ -118,7 +123,7 @@ def experience(n: int, seed: int) -> Steps[Any]:
 
 
 def backward(logits: Tensor, value: Tensor, steps: Steps[Any], share: float) -> np.ndarray[Any, Any]:
-    """Backward from PPO's closed-form loss of some steps, times their share of a minibatch. Returns its terms."""
+    """Backward pass from PPO's closed-form loss of some steps, times their share of a minibatch. Returns its terms."""
     loss = Loss(clip=0.2, value_clip=0.2, value_coefficient=0.5, entropy_coefficient=0.01)
     said = [each.detach().float().cpu().numpy() for each in (logits, value)]
     d_logits, d_value, report = loss.gradient(said[0], said[1], steps)

@@ -1,4 +1,4 @@
-"""Training the transformer of texts, targets and histories: ours and nanoGPT's loop, sorted by length."""
+"""Training the transformer of texts, targets and histories: ours, and nanoGPT's loop on sequences sorted by length."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from learner.models import flops
 
 
 class Sequences:
-    """Both sides on the same batches: ours takes the next step, the peer the same after it."""
+    """Both sides on the same batches: ours takes the next step, then the peer repeats it."""
 
     def __init__(self, chip: Chip, size: Size, folder: Path) -> None:
         model = size.sequence.model_copy(update={"device": chip.device.type})
@@ -27,7 +27,7 @@ class Sequences:
         self.peer, trial = (Padded(self.ours, precision, by_part=True) for _ in range(2))
         self.rows = np.zeros(0, np.int64)
         self.tokens, self.operations, self.loss, self.together, self.note = 0, 0, 0.0, 0, ""
-        self.play_ours()  # what is done once is not timed
+        self.play_ours()  # one-time work is not timed
         self.together = fastest([8, 16, 32, 64], lambda n: seconds(chip.device, lambda: self._peer(n, trial)))
         self.play_peer()
 
@@ -54,7 +54,7 @@ class Sequences:
     def play_peer(self) -> float:
         """
         Raises:
-            DifferentOutputs: it learned otherwise.
+            DifferentOutputs: its loss differs from ours.
         """
         losses: list[float] = []
         took = seconds(self.chip.device, lambda: losses.append(self._peer(self.together, self.peer)))

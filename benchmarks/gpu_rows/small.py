@@ -1,6 +1,6 @@
-"""Learners of small networks, and chunks that nobody played: no simulator is needed to time an update.
+"""Learners of small networks on random chunks: timing an update needs no simulator.
 
-BabyAI's view, direction and mission for a FiLM network; what is seen, done and paid is drawn.
+BabyAI's view, direction and mission go to a FiLM network; observations, actions and rewards are random.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ SPEC = EnvSpec("nowhere/Drawn", FIELDS, ("left", "right", "forward", "pick", "dr
 
 
 def learner(algorithm: str, device: str, minibatch: int, due: int) -> Learner:
-    """A learner of one epoch a chunk; of dqn, one that owes about `due` gradient steps for every 8 steps of all envs.
+    """A learner with one epoch a chunk; for dqn, with about `due` gradient steps for every 8 steps of all envs.
 
     Raises:
-        OursFailed: its policy is elsewhere.
+        OursFailed: its policy is on another device.
     """
     dqn = algorithm == "dqn"
     config = LearnerConfig(algorithm=algorithm, minibatch=minibatch).model_copy(update={"device": device})
@@ -52,7 +52,7 @@ def learner(algorithm: str, device: str, minibatch: int, due: int) -> Learner:
 
 
 def chunk(steps: int, version: int) -> Chunk:
-    """A chunk of so many steps of all envs, in which one episode in fifty ends at each step."""
+    """A random chunk of `steps` steps of all envs, in which one episode in fifty ends at each step."""
     random = np.random.default_rng(version)
     ended = random.random((steps, ENVS)) < 0.02
     final_index = np.argwhere(ended).astype(np.int32)
@@ -101,12 +101,12 @@ class Small:
         self.version, self.loss = 0, 0.0
         filled = chunk(2 * minibatch // ENVS + 8, 0)
         for each in (self.ours, self.peer):
-            each.update(0, 0, filled)  # what is done once is not timed; of dqn, it fills the replay
+            each.update(0, 0, filled)  # one-time work is not timed; for dqn, this also fills the replay
         self.play_ours()
         self.play_peer()
 
     def play_ours(self) -> float:
-        """Gradient steps a second, the learner's report and its weights on the host included."""
+        """Gradient steps a second, including the learner's report and copying its weights to the host."""
         self.version += 1
         self.chunk = chunk(self.steps, self.version)
         rate, self.loss = self._play(self.ours)
@@ -115,7 +115,7 @@ class Small:
     def play_peer(self) -> float:
         """
         Raises:
-            DifferentOutputs: the processor's loss is another.
+            DifferentOutputs: the processor's loss differs from ours.
         """
         rate, loss = self._play(self.peer)
         if not abs(self.loss - loss) <= APART * abs(loss):

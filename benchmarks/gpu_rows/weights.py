@@ -38,7 +38,7 @@ class Large:
 
 
 def read(shape: Shape, device: str, handover: Handover, questions: Any) -> None:
-    """The other process: takes what it is told to, answers when it has it."""
+    """The other process: takes the weights that a message names, or sends its sums."""
     torch.set_num_threads(1)
     model = Large(shape, torch.device(device))
     questions.send("ready")
@@ -58,7 +58,7 @@ def read(shape: Shape, device: str, handover: Handover, questions: Any) -> None:
 
 
 class Weights:
-    """A learner and a reader, each in a process of its own. Times are from weights that changed to weights taken."""
+    """A learner and a reader, each in its own process. A time runs from changed weights to weights taken."""
 
     def __init__(self, chip: Chip, size: Size) -> None:
         self.model, self.version = Large(size.model, chip.device), 0
@@ -68,7 +68,7 @@ class Weights:
         given = (size.model, chip.device.type, self.handover, theirs)
         self.process = context.Process(target=read, args=given, daemon=True)
         self.process.start()
-        theirs.close()  # so that its end is seen
+        theirs.close()  # so that a dead process is noticed
         self._answer()
         self.note = f"{self.handover.buffers[0].nbytes / 1e9:.1f} GB; {chip.memory()} in the learner's process"
         self.play_ours()
@@ -83,7 +83,7 @@ class Weights:
             raise OursFailed("the reader of weights ended: its error is above") from None
 
     def play_ours(self) -> float:
-        """Seconds.
+        """Seconds that a handover takes.
 
         Raises:
             DifferentOutputs: the reader has other weights.
@@ -102,7 +102,7 @@ class Weights:
     def play_peer(self) -> float:
         """
         Raises:
-            PeerFailed: there is no room in memory's file system.
+            PeerFailed: the memory file system has no room.
         """
         for value in self.model.payload().values():
             value.add_(1e-3)

@@ -1,7 +1,7 @@
-"""What captions cost around Minigrid: a plain Python walk over the cells that the agent sees.
+"""The cost of captions around Minigrid: a plain Python walk over the cells that the agent sees.
 
 The published text version of BabyAI computes the agent's view once more for its captions, encodes it, and loops over
-its 49 cells. That is done here when no image is given; with the image that a step has just returned, it is not.
+its 49 cells. This module does the same without an image. Given the image that the last step returned, it reads that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def captions_of(simulator: Any, obs: Any) -> list[str]:
 
     Args:
         simulator: the env, stepped or reset just now.
-        obs: the observation that it returned, or None to compute the view again.
+        obs: the observation that it returned; None: compute the view again.
     """
     if obs is None:
         grid, visible = simulator.gen_obs_grid()

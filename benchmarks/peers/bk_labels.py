@@ -1,7 +1,7 @@
-"""Preferences from a model of 1 s a call, with a bound of calls in flight: our durable lane, and the published rounds.
+"""Preferences from a model of 1 s a call, with limited calls in flight: our durable lane, and the published rounds.
 
-A pair is asked in both orders, so it is two calls on both sides. The model is the scripted one: its labels are rules
-that we wrote, and the same on both sides.
+A pair is asked in both orders, so it is two calls on both sides. The model is the scripted one: its labels follow rules
+that we wrote, the same on both sides.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from llm_service.world import World
 TASK = "label_preference"
 LATENCY_S, PAUSE_S = 1.0, 2.0
 CONSUMERS = 4
-"""Of our lane: one waits for the last of its jobs while the others' are answered."""
+"""Consumers of our lane: while one waits for the last of its jobs, the others continue."""
 
 
 class Bounded:
-    """A backend that sees how many of its calls are under way, and how many there were."""
+    """A backend that counts its calls: all so far, in flight now, and most in flight at once."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
@@ -53,7 +53,7 @@ class Match:
     """Both sides on the same pairs of segments of five actions.
 
     Args:
-        most: calls in flight.
+        most: limit of calls in flight.
     """
 
     def __init__(self, play: Play, pairs: int, most: int, latency_s: float = LATENCY_S, pause_s: float = PAUSE_S):
@@ -72,10 +72,10 @@ class Match:
         return LLMConfig(world=str(world), consumers=CONSUMERS, **own)
 
     def ours(self) -> float:
-        """Labels a second, of a service that has seen none of the pairs.
+        """Labels a second by a service that has seen none of the pairs.
 
         Raises:
-            OursFailed: more calls at once than are allowed, or another number of them.
+            OursFailed: too many calls at once, or a wrong number of calls.
         """
         with tempfile.TemporaryDirectory(prefix="cairn-bench-") as folder:
             return asyncio.run(self._ours(Path(folder)))
@@ -97,10 +97,10 @@ class Match:
         return len(keys) / seconds
 
     def barrier(self) -> float:
-        """As published: so many calls at once, wait for all, sleep.
+        """As published: start `most` calls at once, wait for all, sleep.
 
         Raises:
-            DifferentOutputs: a label is not ours.
+            DifferentOutputs: a label differs from ours.
         """
         with tempfile.TemporaryDirectory(prefix="cairn-bench-") as folder:
             backend = Bounded(make_backend(self._config(Path(folder))))

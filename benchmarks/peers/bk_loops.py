@@ -1,10 +1,10 @@
-"""What bk's potentials are compared with: the published loops (Zhang et al. 2024, arXiv 2407.03964), at their best.
+"""The peers of bk's potentials: the published loops (Zhang et al. 2024, arXiv 2407.03964), at their best.
 
     per_step_call         one call of a Python function for each (env, step)
     two_encodes           MiniLM on two texts for each (env, step), batches of 64, nothing kept
     sentences_anew        MiniLM on their sentences, batches of 64, nothing kept: phi as ours defines it
 
-Written from what is known of them; no code of theirs is here.
+Written from the published description, without the authors' code.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from learner.windows import Windows
 Values = NDArray[np.float64]
 Vectors = NDArray[np.float32]
 Texts = Sequence[str]
-"""What was seen, done, seen, ..., seen."""
+"""Texts of observation, action, observation, ..., observation."""
 Encode = Callable[[Sequence[str]], Vectors]
 Form = Callable[[Written, Windows, str], list[float]]
 
 
 def by_arrays(function: Written, windows: Windows, field: str) -> list[float]:
-    """As published: the function sees arrays, those of its window."""
+    """As published: the function gets the arrays of its window."""
     return [function(*window) for window in zip(windows.obs(field), windows.actions, strict=True)]
 
 
 def by_lists(function: Written, windows: Windows, field: str) -> list[float]:
-    """Better than published: it sees lists, each observation made one once and shared by the windows that hold it.
+    """Better than published: the function gets lists. Each observation becomes a list once, shared by its windows.
 
-    Python does not look for circles of garbage meanwhile, of which there are none: with a large process around it, that
-    takes several times as long as all else.
+    Python's cyclic garbage collector is off meanwhile. There are no cycles, and in a large process it would take
+    several times as long as all other work.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -54,7 +54,7 @@ FORMS: dict[str, Form] = {"arrays": by_arrays, "lists": by_lists}
 
 
 def forms(function: Written, windows: Windows, field: str) -> dict[str, Form]:
-    """Those that the function runs on: one that compares two views has no truth on arrays."""
+    """The forms that the function runs on: a comparison of two arrays has no single truth value."""
     one, found = Windows(windows.rows, windows.index[:64], windows.actions[:64]), dict[str, Form]()
     for name, form in FORMS.items():
         try:
@@ -66,25 +66,25 @@ def forms(function: Written, windows: Windows, field: str) -> dict[str, Form]:
 
 
 def batches(windows: Windows, size: int) -> Iterator[Windows]:
-    """Windows that share nothing, so many at once."""
+    """Batches of `size` windows that share no observations."""
     for first in range(0, len(windows), size):
         index, actions = windows.index[first : first + size], windows.actions[first : first + size]
         yield Windows.of({name: column[index] for name, column in windows.rows.items()}, actions)
 
 
 def encoded(encode: Encode, texts: Sequence[str]) -> Vectors:
-    """Unit vectors of all texts, 64 at once."""
+    """Unit vectors of all texts, encoded 64 at a time."""
     return np.concatenate([encode(texts[first : first + 64]) for first in range(0, len(texts), 64)])
 
 
 def two_encodes(encode: Encode, bank: Any, pasts: Sequence[Texts], transitions: Sequence[Texts]) -> Values:
-    """As published: of each window two captions of several steps are embedded."""
+    """As published: embeds two captions of several steps for each window."""
     of_pasts, of_transitions = (encoded(encode, [". ".join(texts) for texts in part]) for part in (pasts, transitions))
     return closest(bank, of_pasts, of_transitions)
 
 
 def sentences_anew(encode: Encode, bank: Any, pasts: Sequence[Texts], transitions: Sequence[Texts]) -> Values:
-    """Of each window all sentences of the same two captions are embedded, and added up."""
+    """Embeds all sentences of the same two captions for each window, and adds them up."""
     vectors = []
     for column in (pasts, transitions):
         parts = [units(texts, "sentence") for texts in column]
@@ -95,7 +95,7 @@ def sentences_anew(encode: Encode, bank: Any, pasts: Sequence[Texts], transition
 
 
 def closest(bank: Any, pasts: Vectors, transitions: Vectors) -> Values:
-    """The largest cosine of each transition [M, D] to the goals of the three keys that are most like its past."""
+    """The largest cosine of each transition [M, D] to the goals of the three keys nearest to its past."""
     nearest = np.argsort(-(pasts @ bank.keys.T), axis=1)[:, :3]
     found: Values = np.where(bank.named[nearest].any(1), transitions @ bank.goals.T, 0.0).max(1)
     return found

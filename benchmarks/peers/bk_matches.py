@@ -1,4 +1,4 @@
-"""Both sides of bk's goals and preferences, made ready and held to the same values before anything is timed."""
+"""Both sides of bk's goals and preferences, set up and checked for equal values before any timing."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from learner.windows import Windows
 from llm_service.embedding import Encoder, embed_one, minilm_folder
 
 SIZES = 256, 512, 1024
-"""Windows that PyTorch is given at once: the first is the published one."""
+"""Windows in one PyTorch batch: the first number is the published one."""
 LEAST_S = 0.4
-"""A side is measured at least so long in a round."""
+"""Minimum seconds for which a side is measured in a round."""
 
 
 class Potentials:
-    """Made once, of what the folder holds; `words` are those of a run that uses one."""
+    """Potentials built once from the files of a folder; `words` are the arguments of a run that uses one."""
 
     def __init__(self, play: Play, folder: Path) -> None:
         self.play, self.folder = play, folder
@@ -47,31 +47,31 @@ class Potentials:
         return made
 
     def goals(self) -> Path:
-        """The folder of a label stage with goals, and with their bank."""
+        """A label stage's folder with goals and their bank."""
         folder = self.folder / "label"
         if not folder.exists():
             goal_bank.build(bk_play.label_folder(self.play, folder))
         return folder
 
     def preferences(self) -> tuple[Path, SegmentTransformer]:
-        """The folder of a stage prefer, and its model."""
+        """A stage prefer's folder, and its model."""
         found = bk_preference.model_folder(self.play, self.folder / "prefer")
         self.says("preference", preference=str(found[0]))
         return found
 
     def says(self, name: str, **options: Any) -> None:
-        """A run that uses it says all that counts, the window too, and depends on no default."""
+        """Set the arguments of a run that uses it. They state every setting, the window too, and rely on no default."""
         told = {"potential": name, "window": bk_play.WINDOW, **options}
         self.words[name] = [f"method.shaping.{key}={value}" for key, value in told.items()]
 
 
 def cut(windows: Windows, most: int) -> Windows:
-    """The first of them."""
+    """The first `most` windows."""
     return Windows(windows.rows, windows.index[:most], windows.actions[:most])
 
 
 def rate(ask: Callable[[Windows], Any], chunks: list[Windows]) -> float:
-    """Windows a second, by the clock: a potential may have a process of its own."""
+    """Windows a second in wall time, since a potential may have its own process."""
     begun, windows = time.perf_counter(), 0
     for turn in range(10**6):
         windows += len(ask(chunks[turn % len(chunks)]))
@@ -81,7 +81,7 @@ def rate(ask: Callable[[Windows], Any], chunks: list[Windows]) -> float:
 
 
 def assert_close(what: str, ours: NDArray[Any], theirs: Any, tolerance: float) -> None:
-    """Raise `DifferentOutputs` at the first place where both are further apart."""
+    """Raise `DifferentOutputs` at the first place where both differ by more than `tolerance`."""
     apart = np.abs(np.asarray(ours, np.float64) - np.asarray(theirs, np.float64))
     if not (apart <= tolerance).all():
         at = int(np.argmax(~(apart <= tolerance)))
@@ -89,11 +89,11 @@ def assert_close(what: str, ours: NDArray[Any], theirs: Any, tolerance: float) -
 
 
 class Goals:
-    """Ours twice. Sentence by sentence, as it is by default, on play that comes after what it has met; by caption, as
-    published, on windows that it has met, since whole captions hardly ever come again.
+    """Ours twice. By sentence, its default, it is measured on new play that follows the known play. By caption, as
+    published, it is measured on known windows, since whole captions hardly ever repeat.
 
     Args:
-        asked: windows of which the peers compute phi, and values are compared.
+        asked: number of windows for which the peers compute phi and values are compared.
 
     Attributes:
         known: share of pasts and transitions in new play that were met before.
@@ -122,14 +122,14 @@ class Goals:
         )
 
     def _cold(self, potential: Any) -> float:
-        """Windows a second, where no text was met before."""
+        """Windows a second when no text was met before."""
         embed_one.cache_clear()
         begun = time.perf_counter()
         potential.phi(self.windows)
         return len(self.windows) / (time.perf_counter() - begun)
 
     def play_ours(self) -> float:
-        """Each time on the same play, with what was known before it."""
+        """Windows a second, each time on the same new play, starting from the same known texts."""
         seconds, windows = 0.0, 0
         while seconds < LEAST_S:
             ours = copy.deepcopy(self.ours)
@@ -145,7 +145,7 @@ class Goals:
         return rate(self.whole.phi, [self.windows])
 
     def two_encodes(self) -> float:
-        """The same phi as ours by caption. Raises DifferentOutputs where it is not."""
+        """Windows a second with the same phi as ours by caption. Raises DifferentOutputs if values differ."""
         begun = time.perf_counter()
         told = bk_play.told(self.play, self.windows)
         found = bk_loops.two_encodes(self.encode, self.whole.bank, *told)
@@ -154,7 +154,7 @@ class Goals:
         return len(found) / seconds
 
     def sentences_anew(self) -> float:
-        """The same phi as ours by sentence. Raises DifferentOutputs where it is not."""
+        """Windows a second with the same phi as ours by sentence. Raises DifferentOutputs if values differ."""
         begun = time.perf_counter()
         told = bk_play.told(self.play, self.windows)
         found = bk_loops.sentences_anew(self.encode, self.ours.bank, *told)
@@ -163,14 +163,14 @@ class Goals:
         return len(found) / seconds
 
     def check(self, what: str, ours: NDArray[np.float32], theirs: bk_loops.Values, potential: Any) -> None:
-        """Raise DifferentOutputs where the peer's cosine, above the threshold, is not our phi."""
-        sure = np.abs(theirs - potential.threshold) > 1e-4  # nearer, rounding decides
+        """Raise DifferentOutputs if our phi differs from the peer's cosine, which counts as 0 up to the threshold."""
+        sure = np.abs(theirs - potential.threshold) > 1e-4  # nearer to the threshold, rounding decides
         expected = np.where(theirs > potential.threshold, theirs, 0)
         assert_close(what, ours[sure], expected[sure], 1e-4)
 
 
 class Preferences:
-    """One model on all sides, its weights drawn."""
+    """One model with random weights on all sides."""
 
     def __init__(self, made: Potentials) -> None:
         self.chunks, self.best = made.play.chunks, ""

@@ -1,7 +1,7 @@
-"""Recorded play of BabyAI that bk's potentials judge: 64 players, the planner with errors, chunk by chunk.
+"""Recorded BabyAI play for bk's potentials: 64 players, the planner with errors, chunk by chunk.
 
 record ──> chunks, each of 1,024 windows of 5 observations ──> both sides
-       └─> segments in words ──> a label folder of goals, pairs to be labelled
+       └─> segments in words ──> a label folder of goals, pairs to label
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from learner.windows import Trail, Windows
 LEVEL = "babyai/Text-GoToLocal-Pretraining-S20"
 ENVS, STEPS, WINDOW = 64, 16, 5
 ERRORS = 0.3
-"""Share of steps that are drawn instead of planned."""
+"""Share of steps with a random action instead of the planned one."""
 CHOSEN = "You choose: "
-"""Stands before an action in the lines of a label stage's captions."""
+"""Prefix of an action in the lines of a label stage's captions."""
 
 
 class Play(NamedTuple):
-    """What was recorded."""
+    """A recording."""
 
     env: Any  # its spec and its texts
     chunks: list[Windows]
-    told: list[list[str]]  # of each step, the captions of all players
-    actions: list[NDArray[np.int64]]  # of each step, what they did then
+    told: list[list[str]]  # for each step, the captions of all players
+    actions: list[NDArray[np.int64]]  # for each step, the actions of all players
 
 
 def record(chunks: int, envs_: int = ENVS, steps: int = STEPS, seed: int = 0) -> Play:
-    """So many chunks of windows, one for each state after a step. The first comes after one that is thrown away."""
+    """Record chunks of windows, one window for each state after a step. A chunk before the first is discarded."""
     with contextlib.redirect_stdout(io.StringIO()):  # Minigrid prints the levels it rejects
         env: Any = envs.make(LEVEL, envs_, seed=seed, captions=True)
         obs = env.begin()
@@ -55,14 +55,14 @@ def record(chunks: int, envs_: int = ENVS, steps: int = STEPS, seed: int = 0) ->
             trail.add(actions, transition)
             obs = transition.obs
         found, _ = trail.chunk()
-        n = steps * envs_  # what follows are last states of episodes
+        n = steps * envs_  # windows after these are last states of episodes
         play.chunks.append(Windows(found.rows, found.index[:n], found.actions[:n]))
     del play.chunks[0]
     return play
 
 
 def segment(play: Play, player: int, begin: int, actions: int) -> list[str]:
-    """So many actions of a player and what was seen around them, as lines in order of time."""
+    """A player's next `actions` actions and the captions around them, as lines in time order."""
     names, lines = play.env.env_spec.action_names, []
     for t in range(begin, begin + actions):
         lines += [play.told[t][player], f"{CHOSEN}{names[play.actions[t][player]]}"]
@@ -70,7 +70,7 @@ def segment(play: Play, player: int, begin: int, actions: int) -> list[str]:
 
 
 def segments(play: Play, count: int, actions: int, seed: int = 0) -> list[list[str]]:
-    """Different ones, drawn."""
+    """Up to `count` different segments, sampled at random."""
     random, found = np.random.default_rng(seed), dict[tuple[str, ...], None]()
     for _ in range(100 * count):
         if len(found) == count:
@@ -81,7 +81,7 @@ def segments(play: Play, count: int, actions: int, seed: int = 0) -> list[list[s
 
 
 def told(play: Play, windows: Windows) -> tuple[list[list[str]], list[list[str]]]:
-    """Of each window what led to the last step, and the last step: what was seen, done, seen, ..., seen."""
+    """For each window, the texts of its past and of its last step: observation, action, ..., observation."""
     pasts, transitions, names = [], [], play.env.env_spec.action_names
     for ids, actions in zip(windows.obs("caption"), windows.actions.tolist(), strict=True):
         *seen, now = play.env.texts.texts(ids)
@@ -92,7 +92,7 @@ def told(play: Play, windows: Windows) -> tuple[list[list[str]], list[list[str]]
 
 
 def label_folder(play: Play, folder: Path, count: int = 60) -> Path:
-    """A folder as a label stage leaves it, whose goals we made up: to go to what each segment sees."""
+    """A label stage's folder with made-up goals: to go to the objects that each segment sees."""
     captions = segments(play, count, actions=3)
     goals = []
     for i, lines in enumerate(captions):

@@ -1,7 +1,8 @@
-"""A model of preferences with drawn weights, as a stage `prefer` leaves one; the same model in PyTorch; and our engine
-when each window is encoded for itself.
+"""A model of preferences with random weights, as a stage `prefer` saves it; the same model in PyTorch; and our engine
+with each window encoded separately.
 
-The published procedure (Zhang et al. 2024, arXiv 2407.03964) recomputes windows in PyTorch, 256 at once."""
+The published procedure (Zhang et al. 2024, arXiv 2407.03964) recomputes windows in PyTorch, 256 at once.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def drawn(play: Play, width: int = WIDTH) -> SegmentTransformer:
 
 
 def model_folder(play: Play, folder: Path, width: int = WIDTH) -> tuple[Path, SegmentTransformer]:
-    """Where the model is now, and the model."""
+    """Save a random model. Returns its folder and the model."""
     model = drawn(play, width)
     weights = {name: value.numpy() for name, value in model.payload().items()}
     scores = SegmentScores(model.shape, weights).of(play.chunks[0])
@@ -52,7 +53,7 @@ def model_folder(play: Play, folder: Path, width: int = WIDTH) -> tuple[Path, Se
 
 
 class Recomputing(SegmentTransformer):
-    """The same model in PyTorch at its best: what each symbol adds in each cell is made once, no gradients are kept."""
+    """The same model in PyTorch at its best: each symbol's part in each cell is computed once, without gradients."""
 
     def __init__(self, model: SegmentTransformer, about: About) -> None:
         super().__init__(model.shape)
@@ -65,14 +66,14 @@ class Recomputing(SegmentTransformer):
         return self._tables[name]
 
     def phi(self, windows: Windows, size: int) -> NDArray[np.float32]:
-        """So many windows at once, of which each observation of each is encoded."""
+        """phi of windows, `size` at once. Each observation of each window is encoded."""
         with torch.inference_mode():
             parts = [self(Whole(self.shape, part), torch.arange(len(part))).numpy() for part in batches(windows, size)]
         return phi_of(np.concatenate(parts), self._about)
 
 
 class Whole:
-    """Windows as `SegmentTransformer` reads them (`Encoded`), with rows of whole tables: no symbol is looked for."""
+    """Windows in the form of `Encoded` for `SegmentTransformer`, with rows of whole tables: no search for symbols."""
 
     def __init__(self, shape: SegmentShape, windows: Windows) -> None:
         self.places = {
@@ -87,12 +88,12 @@ class Whole:
 
 
 def unshared(scores: SegmentScores, about: About, windows: Windows) -> NDArray[np.float32]:
-    """By our engine, 256 windows at once, of which each observation of each is encoded."""
+    """phi by our engine, 256 windows at once. Each observation of each window is encoded."""
     return phi_of(np.concatenate([scores.of_all(part) for part in batches(windows, 256)]), about)
 
 
 def phi_of(scores: NDArray[np.float32], about: About) -> NDArray[np.float32]:
-    """On the model's fixed scale."""
+    """Scores on the model's fixed scale, clipped to [-1, 1]."""
     scaled = (scores - np.float32(about.mean)) / np.float32(SPREADS * about.spread)
     phi: NDArray[np.float32] = np.clip(scaled, np.float32(-1), np.float32(1))
     return phi

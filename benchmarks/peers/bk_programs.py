@@ -1,6 +1,6 @@
-"""Written programs as Python functions, of the kind that language models write of BabyAI: bk's `code` row runs them.
+"""Programs as Python functions, like those that language models write for BabyAI: bk's `code` row runs them.
 
-The peer calls the functions; ours gets their text (`text_of`), so that both sides run one program. Numbers are
+The peer calls the functions; ours gets their source (`text_of`), so that both sides run one program. Numbers are
 Minigrid's: object 2 is a wall, 4 a door, 5 a key, 6 a ball, 7 a box; colour 0 is red; action 2 goes forward. The player
 stands at column 3, row 6 of the view.
 """
@@ -15,7 +15,7 @@ from llm_service.sandbox.grammar import normalise
 
 
 def nearest(observations: Any, actions: Any) -> float:
-    # a red ball in view is good, and the nearer the better: the example of docs/shaping.md
+    # a red ball in view is good, the nearer the better: the example of docs/shaping.md
     best = 0.0
     now = observations[-1]
     for column in range(7):
@@ -28,7 +28,7 @@ def nearest(observations: Any, actions: Any) -> float:
 
 
 def rules(observations: Any, actions: Any) -> float:
-    # what the scripted backend writes, three of its rules
+    # three of the rules that the scripted backend writes
     view = observations[-1]
     near = max(
         (
@@ -49,7 +49,7 @@ def rules(observations: Any, actions: Any) -> float:
 
 
 def first_thing(observations: Any, actions: Any) -> float:
-    # searches and returns at the first thing that it finds: rounds after it do not count
+    # searches, and returns at the first object found: later iterations do not run
     now = observations[-1]
     for age, view in enumerate(observations[::-1]):
         for x, column in enumerate(view):
@@ -63,7 +63,7 @@ def first_thing(observations: Any, actions: Any) -> float:
 
 
 def approach(observations: Any, actions: Any) -> float:
-    # how much nearer the nearest thing has come, from view to view
+    # how much nearer the nearest object has come from view to view
     previous, gained = 99, 0.0
     for view in observations:
         closest = 99
@@ -82,7 +82,7 @@ def approach(observations: Any, actions: Any) -> float:
 
 
 def conduct(observations: Any, actions: Any) -> float:
-    # several parts, as rewards are written: walking pays, bumping and turning on the spot do not, new sights do
+    # a sum of terms, like a typical reward: walking pays, bumping and turning on the spot do not, new views do
     forward, bumps, turns = 0, 0, 0
     for i in range(len(actions)):
         if actions[i] == 2:
@@ -104,6 +104,6 @@ PROGRAMS: tuple[Written, ...] = (nearest, rules, first_thing, approach, conduct)
 
 
 def text_of(function: Written) -> str:
-    """The function's text, in the form in which the sandbox takes it."""
+    """The function's source, in the form that the sandbox takes."""
     _, _, body = inspect.getsource(function).partition("\n")
     return normalise(f"def potential(observations, actions):\n{body}")

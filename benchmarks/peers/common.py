@@ -1,6 +1,6 @@
-"""What every peer script shares: the stock world, flattened; ours, flattened; and the steady-state meter.
+"""Shared by all peer scripts: the stock world, flattened; ours, flattened; and the meter of steady-state speed.
 
-Runs in the peers' own environments, some of which have an old Gymnasium: nothing of ours is imported at the top.
+It runs in the peers' own environments, some of which have an old Gymnasium: nothing of ours is imported at the top.
 
 Limit of the stock world: Minigrid's `gen_obs` in Python, about 0.1 ms a step.
 """
@@ -30,7 +30,7 @@ MINIBATCH = 256
 EPOCHS = 4
 HIDDEN = 64
 WARM_UP_UPDATES = 3
-LEAST_UPDATES = 3  # in a measured window, however slow the system is
+LEAST_UPDATES = 3  # in a measured window, even for a slow system
 FLAT = spaces.Box(0.0, 25.5, (WIDTH,), np.float32)
 
 
@@ -58,7 +58,7 @@ class Flat(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Swallow standard output: Minigrid's level generator prints its rejections, and a driver would carry each line."""
+    """Swallow standard output: Minigrid's level generator prints rejections, and a driver would forward them."""
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         yield
 
@@ -88,7 +88,7 @@ class Meter:
         self.updates = 0
 
     def tick(self, env_steps: int) -> bool:
-        """Call after each update with the env steps learned from so far; true once enough time was measured."""
+        """Call after each update with the env steps learned from so far. True once enough time was measured."""
         now = time.perf_counter()
         if self.left:
             self.left -= 1
@@ -117,7 +117,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seconds", type=float, default=10.0, help="length of the measured window")
     parser.add_argument("--env", choices=["stock", "ours"], default="stock", help="whose env is stepped")
-    parser.add_argument("--envs", type=int, default=ENVS, help="how many are stepped in all")
+    parser.add_argument("--envs", type=int, default=ENVS, help="number of envs in all")
     parser.add_argument("--minibatch", type=int, default=MINIBATCH, help="env steps of a gradient step")
     parser.add_argument("--seed", type=int, default=0)
     return parser
@@ -128,7 +128,7 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
-    with contextlib.suppress(RuntimeError):  # it can only be set before the first parallel work
+    with contextlib.suppress(RuntimeError):  # only allowed before the first parallel work
         torch.set_num_interop_threads(1)
 
 

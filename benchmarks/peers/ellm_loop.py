@@ -1,22 +1,23 @@
-"""The published design of ELLM as one loop, re-created with our own code: one world, one process, each thing in turn.
+"""The published design of ELLM as one loop, rebuilt with our own code: one world, one process, all parts in sequence.
 
-    caption ──> goals: by text from a cache, else a query that is waited for ──> epsilon-greedy action ──> step
+    caption ──> goals: by text from a cache, else a query that blocks ──> epsilon-greedy action ──> step
             ──> reward: cosine of the event's name and the goals ──> every 4th step, one update on 64 rows
 
-Du et al. 2023 (arXiv 2302.06692): one env, goals of a situation asked for when they are needed, double dueling 3-step
-DQN with uniform replay, of which the target has heads of its own but no encoder of its own. The state is one text, the
-goals are another; embeddings are frozen and remembered by text.
+Du et al. 2023 (arXiv 2302.06692): one env; goals of a situation are queried when they are needed; double dueling 3-step
+DQN with uniform replay, whose target has its own heads but no encoder of its own. The state is one text, the goals are
+another; embeddings are frozen and cached by text.
 
-The published loop draws two pictures in each step, also when the state is words: the env's own of 64 x 64, and one of
-512 x 512 for captioners that are off. With `--drawing` so does this one, while it is measured; without, it draws what
-it uses.
+The published loop draws two pictures in each step, even when the state is words: the env's own of 64 x 64, and one of
+512 x 512 for captioners that are off. With `--drawing` this loop does the same while it is measured; without it, it
+draws only the pictures that it uses.
 
-Left out, to its advantage: frame stacks, a file for each episode and workers that read it back, caches rewritten under
-a lock, logging. Better than published: rows in memory that point to texts, texts that are new to a minibatch embedded
-together, fused Adam, no pass of the network where the action is random, and questions of the first `start` steps are
+Left out, to the peer's advantage: frame stacks, a file for each episode and workers that read it back, caches rewritten
+under a lock, logging. Better than published: replay rows in memory that point to texts, new texts of a minibatch
+embedded together, fused Adam, no forward pass when the action is random, and questions of the first `start` steps
 answered at once.
 
-Limit: the sum of its parts, which wait for each other; the update is the largest without latency, waiting is with it.
+Limit: the sum of its parts, which wait for each other. Without latency the update is the largest; with latency, waiting
+is.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from benchmarks.peers.ellm_world import EVENTS, Payment, World
 from learner.optim.precision import arithmetic, has_bfloat16
 
 HIDDEN = 512  # of every layer
-MINIBATCH, EVERY = 64, 4  # one update of so many rows every so many env steps: 16 rows a step
+MINIBATCH, EVERY = 64, 4  # rows of an update, env steps between updates: 16 rows a step
 LEARNING_RATE, TARGET_EVERY = 6.25e-5, 8000
 CAPACITY, PIXEL_CAPACITY = 1_000_000, 50_000
 EPSILON_END, DECAY_STEPS = 0.01, 1_000_000
 WARM_UP_UPDATES = 10
-LARGE = 512  # side of the picture that nobody looks at
+LARGE = 512  # side of the unused picture
 PARTS = ("env", "drawing", "caption", "goals", "policy", "reward", "replay", "embedding", "learner")
 
 
@@ -59,7 +60,7 @@ def values(streams: nn.ModuleList, features: Tensor) -> Tensor:
 
 
 class Encoder(nn.Module):
-    """Features [B, 512] of states, texts [B, 384] or pictures uint8 [B, 64, 64, 3], and goals [B, 384]."""
+    """Features [B, 512] of goals [B, 384] and states, which are texts [B, 384] or pictures uint8 [B, 64, 64, 3]."""
 
     def __init__(self, pixels: bool) -> None:
         super().__init__()
@@ -78,7 +79,7 @@ class Encoder(nn.Module):
 
 
 class Clock:
-    """Seconds by part: each lap is what has passed since the one before."""
+    """Seconds by part: each lap adds the time since the lap before."""
 
     def __init__(self) -> None:
         self.seconds, self.steps, self.asked, self.embedded = dict.fromkeys(PARTS, 0.0), 0, 0, 0
@@ -91,7 +92,7 @@ class Clock:
 
 
 class Loop:
-    """The whole of it. `step` is one env step with all that belongs to it."""
+    """The whole loop. `step` is one env step, with its share of learning."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class Loop:
         self.begin(0.0)
 
     def begin(self, latency_s: float) -> None:
-        """The next episode."""
+        """Begin the next episode."""
         self.achieved: set[str] = set()
         self.world.begin(self.seed)
         self.seed += 1
@@ -126,7 +127,7 @@ class Loop:
         self.look(latency_s)
 
     def look(self, latency_s: float) -> None:
-        """What is seen and suggested now; a question that is new takes `latency_s`."""
+        """Observe the state and get its goals; a new question takes `latency_s`."""
         frame = self.world.picture() if self.pixels or self.drawing else None
         if self.drawing:
             self.world.picture(LARGE)
@@ -145,7 +146,7 @@ class Loop:
         self.clock.lap("replay")
 
     def step(self, latency_s: float = 0.0, learn: bool = True, batch: int = MINIBATCH) -> None:
-        """One env step; every `batch` / 16 of them one update of `batch` rows."""
+        """One env step; after every `batch` / 16 steps, one update of `batch` rows."""
         epsilon = max(EPSILON_END, 1 - (1 - EPSILON_END) * self.steps / DECAY_STEPS)
         before, goals = self.place, self.goals
         action = int(self.random.integers(len(EVENTS))) if self.random.random() < epsilon else self.best()
@@ -166,7 +167,7 @@ class Loop:
             self.update(batch)
 
     def inputs(self, places: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """What the encoder takes of stored observations [B]."""
+        """The encoder's inputs for stored observations [B]."""
         self.clock.lap("learner")
         texts = self.replay.texts[places]
         used = texts[:, 1:] if self.pixels else texts
@@ -177,11 +178,11 @@ class Loop:
 
     @torch.no_grad()
     def best(self) -> int:
-        """The action of the largest value."""
+        """The action with the largest value."""
         return int(values(self.heads, self.encoder(*self.inputs(np.array([self.place])))).argmax())
 
     def update(self, batch: int = MINIBATCH) -> float:
-        """One gradient step; its loss."""
+        """One gradient step. Returns its loss."""
         index, number = self.replay.sample(batch, self.random)
         action, (reward, discount) = torch.from_numpy(index[:, 1:2]), torch.from_numpy(number).unbind(1)
         with arithmetic(self.half):
@@ -196,8 +197,8 @@ class Loop:
         return loss.item()
 
     def loss(self, index: NDArray[np.int64], action: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
-        """Of the rows (seen, action, following) `index` [B, 3], actions [B, 1], rewards and discounts [B]: a number."""
-        # With gradients first: weights made bfloat16 are kept, and would be kept without.
+        """The scalar loss of rows `index` [B, 3] (before, action, after), actions [B, 1], rewards and discounts [B]."""
+        # The pass with gradients comes first: autocast caches its bfloat16 weights, which need gradients.
         outputs = values(self.heads, self.encoder(*self.inputs(index[:, 0]))).float()
         with torch.no_grad():
             following = self.encoder(*self.inputs(index[:, 2]))
@@ -210,10 +211,10 @@ class Loop:
 def measure(
     loop: Loop, seconds: float, start: int, latency_s: float, batch: int, drawing: bool = False
 ) -> dict[str, Any]:
-    """Play `start` steps without learning, then so many seconds with it; only these are measured."""
+    """Play `start` steps without learning, then `seconds` with it. Only the second part is measured."""
     for _ in range(start):
         loop.step(learn=False)
-    read = loop.replay.texts[: loop.replay.observations, int(loop.pixels) :]  # of pictures, only the goals
+    read = loop.replay.texts[: loop.replay.observations, int(loop.pixels) :]  # with pictures, only the goals
     loop.texts.prepare(read)
     for _ in range(WARM_UP_UPDATES):
         loop.update(batch)
@@ -236,7 +237,7 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--start", type=int, default=5000, help="env steps before learning and measuring begin")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds of a goal query")
-    parser.add_argument("--threads", type=int, default=1, help="of torch; 0: one for each core")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads; 0: one for each core")
     parser.add_argument("--pixels", action="store_true", help="states are pictures")
     parser.add_argument("--drawing", action="store_true", help="draw two pictures in each step, as published")
     parser.add_argument("--by-sentence", action="store_true", help="embed and remember sentences instead of texts")

@@ -1,9 +1,9 @@
-"""What the published loop remembers: embeddings of texts, and what it lived.
+"""Memory of the published loop: embeddings of texts, and the replay.
 
-Both are plain arrays in memory that point to each other by number, where the published loop has dictionaries of token
-tuples and a compressed file for each episode.
+Both are plain arrays in memory that point to each other by number. The published loop has dictionaries of token tuples
+and a compressed file for each episode.
 
-Limit: copying the drawn rows, some 0.1 ms for 64.
+Limit: copying the sampled rows, some 0.1 ms for 64.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from torch import Tensor
 WIDTH = 384  # of an embedding
 SIDE = 64  # of a picture
 N_STEP, GAMMA = 3, 0.99
-AT_ONCE = 64  # texts that are embedded together
+AT_ONCE = 64  # texts embedded in one batch
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts -> float32 [N, 384], unit length."""
 
 
 class Embeddings:
-    """Texts by number, each embedded once, when it is first needed and together with others that are.
+    """Texts by number. Each is embedded once, when it is first needed, together with the other missing ones.
 
     Args:
         encode: the frozen encoder.
-        by_sentence: a text's embedding is the mean of its sentences', each remembered by itself: most new texts are of
-            known sentences.
+        by_sentence: a text's embedding is the mean of its sentences' embeddings, which are cached: most new texts
+            consist of known sentences.
     """
 
     def __init__(self, encode: Encode, by_sentence: bool = False) -> None:
@@ -54,7 +54,7 @@ class Embeddings:
         return row
 
     def prepare(self, rows: NDArray[np.integer]) -> int:
-        """Embed what is not yet among `rows`, of any shape; how many that were."""
+        """Embed those of `rows`, of any shape, that are still missing. Returns their number."""
         missing = np.unique(rows[~self.known[rows]]).tolist()
         for first in range(0, len(missing), AT_ONCE):
             part = missing[first : first + AT_ONCE]
@@ -83,11 +83,11 @@ class Replay:
         self.texts = np.empty((most, 2), np.int32)  # state and goals
         self.frames = np.empty((most if pixels else 0, SIDE, SIDE, 3), np.uint8)
         self.index = np.empty((capacity, 3), np.int64)  # observation before, action, observation after
-        self.number = np.empty((capacity, 2), np.float32)  # summed reward, discount of what comes after
+        self.number = np.empty((capacity, 2), np.float32)  # summed reward, discount of the value after it
         self.pending: deque[tuple[int, int, float]] = deque()
 
     def observe(self, state: int, goals: int, frame: NDArray[np.uint8] | None = None) -> int:
-        """Store an observation; its place."""
+        """Store an observation. Returns its place."""
         place = self.observations % len(self.texts)
         self.texts[place] = state, goals
         if frame is not None:
@@ -96,7 +96,7 @@ class Replay:
         return place
 
     def add(self, before: int, action: int, reward: float, after: int, terminated: bool, ended: bool) -> None:
-        """Take a step between two stored observations."""
+        """Add a step between two stored observations."""
         self.pending.append((before, action, reward))
         while self.pending and (ended or len(self.pending) == N_STEP):
             row, (first, taken, _) = self.rows % self.capacity, self.pending[0]
@@ -107,6 +107,6 @@ class Replay:
             self.pending.popleft()
 
     def sample(self, size: int, random: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Uniform rows: [size, 3] and [size, 2]."""
+        """Rows sampled uniformly: [size, 3] and [size, 2]."""
         drawn = random.integers(0, min(self.rows, self.capacity), size)
         return self.index[drawn], self.number[drawn]

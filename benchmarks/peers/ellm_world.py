@@ -1,7 +1,7 @@
-"""Crafter as the published loop sees it: one of upstream's simulators, told in words and acted on by 139 events.
+"""Crafter as the published loop sees it: one of upstream's simulators, described in words and played with 139 actions.
 
-Our sentences and the rules of Du et al. 2023, written down here once more without arrays of worlds: sets, strings and a
-dictionary. `benchmarks.ellm` holds both sides to the same words. Nothing is drawn unless a picture is asked for.
+Our sentences and the rules of Du et al. 2023, written here once more without arrays of worlds: sets, strings and a
+dictionary. `benchmarks.ellm` checks that both sides give the same words. Pictures are drawn only on request.
 
 Limit: upstream's simulator, some 0.5 ms a step and 40 ms a new world.
 """
@@ -50,8 +50,8 @@ class Event:
     """One of the 139 actions."""
 
     name: str
-    noun: str  # "" for those of a verb only
-    item: str  # of the inventory, that the noun also names
+    noun: str  # "" for a verb alone
+    item: str  # the inventory item that the noun names, or ""
     game: int  # the simulator's action
     needed: str  # what must be in front
 
@@ -73,12 +73,12 @@ def listed(words: Sequence[str]) -> str:
 
 
 class World:
-    """One Crafter.
+    """One Crafter env.
 
     Args:
-        seed: of the first episode.
-        ordered: which creature a full chunk loses follows from their age, as in our engines; else, as upstream has it,
-            from memory addresses, which is faster.
+        seed: seed of the first episode.
+        ordered: the creatures' age decides which of them a full chunk loses, as in our engines. Otherwise memory
+            addresses decide, as upstream, which is faster.
     """
 
     def __init__(self, seed: int, ordered: bool = False) -> None:
@@ -88,7 +88,7 @@ class World:
         self.begin(seed)
 
     def begin(self, seed: int) -> None:
-        """The first episode of upstream's `crafter.Env(seed=seed)`."""
+        """Begin the first episode of upstream's `crafter.Env(seed=seed)`."""
         self.simulator.begin(seed)
         self.world, self.player = self.simulator._world, self.simulator._player
         self.steps = 0
@@ -96,11 +96,11 @@ class World:
 
     @property
     def over(self) -> bool:
-        """The episode has had its steps."""
+        """Whether the episode has reached its step limit."""
         return self.steps >= ELLM.length
 
     def look(self) -> tuple[str, str]:
-        """What a language model is told, and what the agent is: that, and everything it feels."""
+        """The situation for the language model, and the state for the agent, which adds all feelings."""
         world, (x, y) = self.world, self.player.pos.tolist()
         cells = slice(max(0, x - ACROSS), x + ACROSS + 1), slice(max(0, y - DOWN), y + DOWN + 1)
         things = world._obj_map[cells]
@@ -119,7 +119,7 @@ class World:
         return f"{view}. {items}{sleepy}", f"{view}. {items}. You feel {listed(feelings) or 'fine'}"
 
     def sensible(self) -> tuple[str, ...]:
-        """The goals that make sense where `look` has looked."""
+        """The goals that make sense in the situation of the last `look`."""
         inventory = self.player.inventory
         return tuple(
             goal
@@ -131,7 +131,10 @@ class World:
         )
 
     def act(self, action: int) -> tuple[str, bool]:
-        """Take one of the 139 actions, after `look`. Its name if it succeeded, loosely, else ""; and: is one dead?"""
+        """Take one of the 139 actions, after `look`.
+
+        Returns its name if it succeeded loosely, otherwise "", and whether the player died.
+        """
         event, player = EVENTS[action], self.player
         front = self.front.removeprefix("ripe ")
         tried = event.noun and not player.sleeping
@@ -153,7 +156,7 @@ def _called(thing: Any) -> str:
 
 
 class Payment:
-    """Reward by meaning: the cosine of what was done and the likeliest goal, if they are alike enough.
+    """Reward by meaning: the cosine of an event and the most similar goal, if it is above the threshold.
 
     Args:
         encode: texts -> float32 [N, D], unit length. Names are embedded once, pairs compared once.
@@ -165,7 +168,7 @@ class Payment:
         self.known: dict[tuple[str, str], float] = {}
 
     def __call__(self, event: str, goals: Sequence[str], achieved: set[str]) -> float:
-        """What `event` is worth, "" for nothing; goals that are reached, and the event, go into `achieved`."""
+        """The reward of `event` ("": no event). Reached goals and the event are added to `achieved`."""
         event = SYNONYMS.get(event, event)
         if not event or event in achieved:
             return 0.0

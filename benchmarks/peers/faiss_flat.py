@@ -1,9 +1,9 @@
 """faiss' flat index of inner products, which compares a query with every key.
 
     python -m benchmarks.peers.faiss_flat TASKS EACH WIDTH QUERIES NEAREST ASKED one|batched
-    -> {"queries": a second of CPU time, "ids": of each query asked, "similarities": of these}
+    -> {"queries": per second of CPU time, "ids": of each of the ASKED queries, "similarities": of these}
 
-Limit: a query at a time, reading all keys from memory; batched, OpenBLAS' matrix product.
+Limit: with one query at a time, reading all keys from memory; batched, OpenBLAS' matrix product.
 """
 
 from __future__ import annotations

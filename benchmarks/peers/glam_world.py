@@ -1,4 +1,4 @@
-"""Prompts of glam's benchmark: what an agent of BabyAI is told in real play, and drawn ones of given lengths."""
+"""Prompts of glam's benchmark: those that a BabyAI agent gets in real play, and random ones of given lengths."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ACTIONS = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
 LEVEL, ENVS = "babyai/MixedTrainLocal", 32
 Agent = Literal["beginner", "planner"]
 AGENTS: dict[Agent, tuple[int, float]] = {"beginner": (1, 1.0), "planner": (3, 0.2)}
-"""Who plays: how many observations are told, and the share of actions that are random."""
+"""Agent -> observations in its prompts, and its share of random actions."""
 
 
 @functools.cache
 def prompter(observations: int = 1) -> tuple[PromptBuilder, Boundary]:
-    """What makes prompts, with a trained vocabulary of word pieces: texts are as long as a language model has them."""
+    """The builder of prompts, with a trained word-piece vocabulary, so that token counts are realistic."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(minilm_folder(), local_files_only=True)
@@ -37,7 +37,7 @@ def prompter(observations: int = 1) -> tuple[PromptBuilder, Boundary]:
 
 
 def folded(ids: Prompt, vocabulary: int) -> Prompt:
-    """Token ids in a vocabulary that may be smaller, without its first five, which are special."""
+    """Token ids mapped to a vocabulary that may be smaller, without its first five special tokens."""
     return tuple(5 + token % (vocabulary - 5) for token in ids)
 
 
@@ -48,7 +48,7 @@ def candidates(vocabulary: int) -> tuple[Prompt, ...]:
 
 
 def draw(lengths: Sequence[int], vocabulary: int, seed: int) -> list[Question]:
-    """Different prompts of these lengths, shuffled, each with the six actions."""
+    """Random prompts of these lengths, shuffled, each with the six actions."""
     generator = np.random.default_rng(seed)
     asked = candidates(vocabulary)
     prompts = [tuple(generator.integers(5, vocabulary, length).tolist()) for length in generator.permutation(lengths)]
@@ -56,17 +56,17 @@ def draw(lengths: Sequence[int], vocabulary: int, seed: int) -> list[Question]:
 
 
 def mixed(n: int) -> list[int]:
-    """Lengths of n prompts, spread evenly."""
+    """Evenly spread lengths of n prompts."""
     return [int(length) for length in np.linspace(SHORTEST, LONGEST, n)]
 
 
 @functools.cache
 def record(steps: int, agent: Agent) -> list[list[Prompt]]:
-    """Prompts of real play: at each step, that of each of 32 envs."""
+    """Prompts of real play: for each step, the prompts of 32 envs."""
     env = envs.make(LEVEL, ENVS, captions=True, actions=len(ACTIONS))
     told_at_once, errors = AGENTS[agent]
     expert, generator, prompt = Expert(), np.random.default_rng(0), prompter(told_at_once)[0]
-    length = 2 * (prompt.config.observations - 1)  # for each earlier observation its text and the action
+    length = 2 * (prompt.config.observations - 1)  # the text and the action of each earlier observation
     earlier: list[deque[str]] = [deque(maxlen=length) for _ in range(ENVS)]
     told: list[list[Prompt]] = []
     with contextlib.redirect_stdout(io.StringIO()):  # Minigrid reports every level that it rejects
@@ -77,7 +77,7 @@ def record(steps: int, agent: Agent) -> list[list[Prompt]]:
             told.append([prompt.tokens(state) for state in states])
             errs, actions = generator.random(ENVS) < errors, generator.integers(len(ACTIONS), size=ENVS)
             if not errs.all():
-                actions = np.where(errs, actions, expert.act(env))  # type: ignore[arg-type] # it is one of BabyAI
+                actions = np.where(errs, actions, expert.act(env))  # type: ignore[arg-type] # it is a BabyAI env
             transition = env.advance(actions)
             for past, text, action in zip(earlier, seen, actions.tolist(), strict=True):
                 past.extend((text, ACTIONS[action]))
@@ -88,7 +88,7 @@ def record(steps: int, agent: Agent) -> list[list[Prompt]]:
 
 
 def stream(round_number: int, vocabulary: int, steps: int, width: int, agent: Agent) -> list[list[Question]]:
-    """The questions of each step, of `width` envs that change with the round."""
+    """The questions of each step, from `width` envs that change with the round."""
     asked = candidates(vocabulary)
     chosen = [(round_number * width + i) % ENVS for i in range(width)]
     return [[(folded(prompts[i], vocabulary), asked) for i in chosen] for prompts in record(steps, agent)]

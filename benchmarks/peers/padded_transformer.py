@@ -1,7 +1,7 @@
 """The usual transformer: every sequence of a batch padded to the same length, all of it computed, nothing kept.
 
-Blocks in the shape of nanoGPT's: norms, queries, keys and values in one product, PyTorch's fused causal attention, a
-perceptron four times as wide. It takes the place of `Decoder` in a model, with its weights and its signature.
+Blocks have nanoGPT's shape: norms, queries, keys and values in one product, PyTorch's fused causal attention, an MLP
+four times as wide. It replaces `Decoder` in a model, with its weights and its signature.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from learner.models.sequence.behaviour_transformer import BehaviourModel
 
 
 class PaddedDecoder(nn.Module):
-    """Takes the layers of a `Decoder`, and computes as usual.
+    """A decoder that takes the layers of a `Decoder` and computes in the usual way.
 
     Args:
-        decoder: whose layers it takes.
-        block: length that sequences are padded to; 0: the longest of each batch.
+        decoder: the source of the layers.
+        block: padded length of sequences; 0: the longest of each batch.
     """
 
     def __init__(self, decoder: Any, block: int = 0) -> None:
@@ -30,7 +30,7 @@ class PaddedDecoder(nn.Module):
         self.blocks, self.norm, self.heads, self.block = decoder.blocks, decoder.norm, decoder.heads, block
 
     def forward(self, tokens: Tensor, lengths: Sequence[int], read: Tensor) -> Tensor:
-        """As `Decoder.forward`."""
+        """Like `Decoder.forward`."""
         longest = max(self.block, *lengths)
         x = pad_sequence(list(torch.split(tokens, list(lengths))), batch_first=True)
         x = nn.functional.pad(x, (0, 0, 0, longest - x.shape[1]))
@@ -50,7 +50,7 @@ class PaddedDecoder(nn.Module):
 
 
 def padded(model: BehaviourModel, block: int = 0) -> PaddedDecoder:
-    """Give the model the usual decoder in place of its own. Returns that."""
+    """Replace the model's decoder with the usual one. Returns the new decoder."""
     decoder = PaddedDecoder(model.decoder, block)
     model.add_module("decoder", decoder)
     return decoder

@@ -1,6 +1,6 @@
-"""Our decoder as it was before sequences of equal length were batched: a fused call of attention for each of them.
+"""Our decoder before it batched sequences of equal length: one fused attention call for each sequence.
 
-It takes the place of `Decoder` in training, with its layers and its signature.
+It replaces `Decoder` in training, with its layers and its signature.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 
 
 class PerSequenceDecoder(nn.Module):
-    """Takes the layers of a `Decoder`, whose attention it computes sequence by sequence."""
+    """A decoder that takes the layers of a `Decoder` and computes attention sequence by sequence."""
 
     def __init__(self, decoder: Any) -> None:
         super().__init__()
         self.blocks, self.norm, self.heads = decoder.blocks, decoder.norm, decoder.heads
 
     def forward(self, tokens: Tensor, lengths: Sequence[int]) -> Tensor:
-        """As `Decoder.forward` without what is read and without a memory."""
+        """Like `Decoder.forward`, without `read` and without a memory."""
         x = tokens
         for block in self.blocks:
             x = x + block.drop(block.out(self._attend(block.qkv(block.norm(x)), lengths)))

@@ -1,9 +1,9 @@
-"""pyribs' ProximityArchive, of which a generation is an `add` and the novelty of what was added.
+"""pyribs' ProximityArchive. A generation is an `add` and the novelty of the added points.
 
     python -m benchmarks.peers.proximity_archive KIND POINTS GENERATIONS
-    -> {"generations": a second of CPU time, "novelty": of the last generation}
+    -> {"generations": per second of CPU time, "novelty": of the last generation}
 
-Limit: a tree of all points is built in each `add`.
+Limit: each `add` builds a tree of all points.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     Asker (a Ray process) ── prompt, never seen before ──> LLM service (gRPC, batches) ──> scores ──> action ──> step
 
-The service and the player are those of `method=zero_shot`; the model is modelled: a batch of n takes LATENCY_S +
-PER_ITEM_S n, one at a time. Every prompt is new, so that no cache answers. The last line of output is
-{"steps_per_second": within the window, "calls_a_batch": of all that were asked}.
+The service and the player are those of `method=zero_shot`. The model is simulated: a batch of n takes LATENCY_S +
+PER_ITEM_S n, one batch at a time. Every prompt is new, so that no cache answers. The last line of output is
+{"steps_per_second": within the window, "calls_a_batch": over all batches}.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WARM_UP_S = 3.0
 
 
 class Numbered(toy.Line):
-    """A world in which nothing is said twice."""
+    """A world whose captions never repeat."""
 
     said = 0
 
@@ -45,11 +45,11 @@ class Asker:
         self.player = LanguagePlayer(setup.client(f"actor-{index}", "none"))
 
     def ready(self) -> bool:
-        """True once the constructor is through."""
+        """True once the constructor has finished."""
         return True
 
     def play(self, until: float) -> NDArray[np.float64]:
-        """Play until this time; when each step ended, by `time.time()`."""
+        """Play until this time. Returns the end of each step by `time.time()`."""
         obs = self.env.begin()
         self.player.begin(self.env, np.zeros(1, np.int64))
         ended = []

@@ -4,7 +4,7 @@ Network, chunk and batch are those of `configs/experiment/bench_scaling.yaml`. L
 imports PyTorch and RLlib; then the driver.
 """
 
-# Peers' libraries are not installed where types are checked: what comes from them has no type.
+# Peers' libraries are not installed where types are checked, so their objects are untyped.
 # mypy: allow-subclassing-any, allow-untyped-calls, no-warn-return-any, disable-error-code="import-not-found"
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CELLS = 3
 
 
 class Position(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """The cell of the agent, one-hot: all that our policy reads there."""
+    """The agent's cell, one-hot: our policy reads nothing else there."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)

@@ -1,7 +1,7 @@
 """Our search with evaluators on Ray, in its own process: `search_evaluators EVALUATORS LATENCY_S GENERATIONS`.
 
-With a latency a player sleeps as long instead of playing: a world that is slow elsewhere. The last line of output is
-{"evaluations": how many a second from when all players are there, "digest": of the archive}.
+With a latency, an evaluator sleeps for that long instead of playing, like an env that is slow elsewhere. The last line
+of output is {"evaluations": per second once all evaluators run, "digest": of the archive}.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OFFSPRING = 128
 
 
 class Sleeper(NoveltyEvaluator):
-    """A player whose world takes a while."""
+    """An evaluator whose env is slow."""
 
     latency_s = 0.0
 
@@ -35,7 +35,7 @@ class Sleeper(NoveltyEvaluator):
 
 
 class Whole:
-    """A sink of metrics: evaluations a second between the first and the last row of which all players were there."""
+    """A metrics sink: evaluations a second between the first and the last row with all evaluators alive."""
 
     def __init__(self, players: int) -> None:
         self.players = players

@@ -1,9 +1,9 @@
-"""Novelty search as it is commonly written: one robot, a Python step, a PyTorch network, a tree that is built anew.
+"""Novelty search as it is commonly written: one robot, a Python step, a PyTorch network, a tree that is rebuilt.
 
-The shape of the published loop (Salehi and Doncieux 2023): each policy is played alone, step by step, and what it saw,
-did and where it was is kept; its network of 302 weights is called for every single observation; each generation builds
-scikit-learn's tree of archive and population. Its simulator is ours, called for one robot and one step, which is faster
-than the wrapped one of the published code (60 instead of 118 us a step with the network).
+It has the shape of the published loop (Salehi and Doncieux 2023). Each policy is played alone, step by step, and its
+observations, actions and places are kept. Its network of 302 weights is called for every single observation. Each
+generation builds scikit-learn's tree of archive and population. The simulator is ours, called for one robot and one
+step, which is faster than the wrapped one of the published code (60 instead of 118 us a step with the network).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LAYERS = ((5, 10), (10, 10), (10, 10), (10, 2))
 
 
 class House:
-    """The world of one robot."""
+    """The env of one robot."""
 
     def __init__(self, steps: int) -> None:
         house = navigation.load()
@@ -59,7 +59,7 @@ class Policy(torch.nn.Module):
 
 
 def play(house: House, weights: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
-    """What a policy saw and did at each step, and where it was after it: [T, 5], [T, 2], [T, 2]."""
+    """A policy's observation and action at each step, and its place after it: [T, 5], [T, 2], [T, 2]."""
     policy, observation, done = Policy(weights), house.reset(), False
     kept: dict[str, list[NDArray[Any]]] = {"observation": [], "action": [], "place": []}
     while not done:
@@ -72,7 +72,7 @@ def play(house: House, weights: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
 
 
 def novelty(known: NDArray[np.float64], population: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """Mean distance of each of the population to its k - 1 nearest others."""
+    """Mean distance of each member of the population to its k - 1 nearest others."""
     from sklearn.neighbors import KDTree  # type: ignore[import-untyped]
 
     distance, _ = KDTree(np.concatenate([known, population])).query(population, k)

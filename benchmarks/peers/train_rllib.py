@@ -4,7 +4,7 @@ Limit: RLlib keeps episodes as Python objects and passes them through connectors
 own 0.1 ms; a faster env gains little.
 """
 
-# Peers' libraries are not installed where types are checked: what comes from them has no type.
+# Peers' libraries are not installed where types are checked, so their objects are untyped.
 # mypy: allow-subclassing-any, allow-untyped-calls, no-warn-return-any, disable-error-code="import-not-found"
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ RUNNERS = 2
 
 
 def make_env(context: Any) -> gymnasium.Env[Any, Any]:
-    """One env of a runner. RLlib's loop wants next-step auto-reset, so our batch cannot be handed over as a batch."""
+    """One env of a runner. RLlib's loop needs next-step auto-reset, so it cannot step our batch as a batch."""
     return Flat(our_env(seed=context.worker_index) if context["whose"] == "ours" else stock_env())
 
 
 def configure(algorithm: str, whose: str, envs: int, minibatch: int, seed: int) -> AlgorithmConfig:
-    """Two runners, half of the envs each; the learner is in the driver process, which on two cores beats its own."""
+    """Two runners, half of the envs each. The learner runs in the driver, which is faster on two cores."""
     config = PPOConfig() if algorithm == "ppo" else IMPALAConfig()
     config.environment("goto_local", env_config={"whose": whose})
     config.env_runners(
@@ -66,9 +66,9 @@ def configure(algorithm: str, whose: str, envs: int, minibatch: int, seed: int) 
 class Learned:
     """Env steps that the learner has trained on, each counted once.
 
-    RLlib's own `num_env_steps_trained` counts every pass of PPO over a minibatch as the whole batch, so it can only say
-    *that* something was learned. How much follows from the steps sampled, which PPO learns from completely; IMPALA may
-    drop batches, and learns in one pass, so the smaller of both counts is right there.
+    RLlib's own `num_env_steps_trained` counts every pass of PPO over a minibatch as the whole batch, so it only shows
+    *that* something was learned. For PPO, which learns from all sampled steps, the sampled steps show how much. IMPALA
+    may drop batches and learns in one pass, so there the smaller of both counts is right.
     """
 
     def __init__(self, algorithm: str) -> None:
@@ -76,7 +76,7 @@ class Learned:
         self.trained = 0
 
     def update(self, result: dict[str, Any]) -> int | None:
-        """Steps so far if this iteration has learned something, else None."""
+        """Steps so far if this iteration learned something, otherwise None."""
         trained = int(result.get("learners", {}).get("__all_modules__", {}).get("num_env_steps_trained_lifetime", 0))
         if trained == self.trained:
             return None
@@ -86,7 +86,7 @@ class Learned:
 
 
 def time_it(algorithm: Any, learned: Learned, seconds: float) -> None:
-    """Train for so long in a steady state, report the speed, and end Ray."""
+    """Train for `seconds` in a steady state, report the speed, and end Ray."""
     meter, done = Meter(seconds), False
     while not done:
         env_steps = learned.update(algorithm.train())

@@ -1,10 +1,10 @@
 """Sample Factory APPO (asynchronous) on GoToLocal: steady-state speed.
 
 Limit: two rollout workers, an inference worker and the learner share the cores; the stock env takes most of the
-workers' time. Its Gymnasium is older than same-step auto-reset, so it cannot be run on our env.
+workers' time. Its Gymnasium is older than same-step auto-reset, so it cannot use our env.
 """
 
-# Peers' libraries are not installed where types are checked: what comes from them has no type.
+# Peers' libraries are not installed where types are checked, so their objects are untyped.
 # mypy: allow-subclassing-any, allow-untyped-calls, no-warn-return-any, disable-error-code="import-not-found"
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ WORKERS = 2
 
 
 def make_env(name: str, config: Any, env_config: Any, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
-    """One env of a rollout worker, by the signature that Sample Factory wants."""
+    """One env of a rollout worker, with the signature that Sample Factory expects."""
     return Flat(stock_env())
 
 
 class Measure(AlgoObserver):
-    """Ticks the meter after each training step; ends the run when enough was measured."""
+    """Ticks the meter after each training step, and ends the run when enough was measured."""
 
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
@@ -53,7 +53,7 @@ class Measure(AlgoObserver):
 
 
 def command_line(folder: str, envs: int, minibatch: int, seed: int) -> list[str]:
-    """The common batch and network in Sample Factory's words."""
+    """The common batch and network as Sample Factory's arguments."""
     values = {
         "env": "goto_local",
         "experiment": "bench",

@@ -1,12 +1,12 @@
 """Stable-Baselines3 PPO on GoToLocal: steady-state speed, or with `--until` the wall time to a success rate.
 
-For the second, it gets our FiLM network and our hyperparameters, so that what differs is the system and the env.
+With `--until` it gets our FiLM network and our hyperparameters, so that only the system and the env differ.
 
-Limit: one process collects and learns in turn. With the stock env the env takes most of the time, with ours the four
+Limit: one process collects and learns in turn. With the stock env the env takes most of the time; with ours, the four
 epochs of forward and backward do.
 """
 
-# Peers' libraries are not installed where types are checked: what comes from them has no type.
+# Peers' libraries are not installed where types are checked, so their objects are untyped.
 # mypy: allow-subclassing-any, allow-untyped-calls, no-warn-return-any, disable-error-code="import-not-found"
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from benchmarks.peers.common import (
 )
 
 FILM_HIDDEN = 128
-WORDS = 8  # longest mission of GoToLocal is shorter
+WORDS = 8  # the longest mission of GoToLocal is shorter
 PACKED = spaces.Box(0.0, 255.0, (WIDTH + 1 + WORDS,), np.float32)
 
 
@@ -94,7 +94,7 @@ class OurVecEnv(VecEnv):
 
 
 class Measure(BaseCallback):
-    """Ticks the meter when a batch has been learned from: SB3 says so by starting the next rollout."""
+    """Ticks the meter when learning from a batch is done: SB3 then starts the next rollout."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class Measure(BaseCallback):
 
 
 class Packed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """View, direction and the mission's tokens side by side: one array is what SB3 stores and moves fastest."""
+    """View, direction and the mission's tokens side by side: SB3 stores and moves one array fastest."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], text: Any) -> None:
         super().__init__(env)
@@ -167,7 +167,7 @@ def text_encoder() -> Any:
 
 
 class Until(BaseCallback):
-    """Ends training when enough of the latest episodes were solved, or at the cap. Looks once an update, as ours."""
+    """Ends training when enough of the latest episodes were solved, or at the cap. Checks once an update, like ours."""
 
     def __init__(self, success: float, window: int, started: float, cap: float) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class Until(BaseCallback):
         self.over = self.reached or self.seconds > self.cap
 
     def _on_step(self) -> bool:
-        if not self.over:  # otherwise this is a step beyond the last update
+        if not self.over:  # once over, this step comes after the last update
             ended = np.flatnonzero(self.locals["dones"])
             self.solved.extend((self.locals["rewards"][ended] > 0).tolist())
         return not self.over
@@ -204,7 +204,7 @@ class Until(BaseCallback):
 
 
 def make_envs(whose: str, vector: str, n: int, seed: int) -> VecEnv:
-    """n envs: ours as one batch, or the stock ones in this process (dummy) or in one process each (subproc)."""
+    """n envs: ours as one batch, or stock envs in this process (dummy) or in one process each (subproc)."""
     if whose == "ours":
         return OurVecEnv(n, seed)
     makers = [lambda: Flat(stock_env()) for _ in range(n)]
@@ -255,7 +255,7 @@ def measure_learning(options: Any) -> dict[str, Any]:
         device="cpu",
         seed=options.seed,
     )
-    for head, gain in ((model.policy.action_net, 0.01), (model.policy.value_net, 1.0)):  # as ours begins
+    for head, gain in ((model.policy.action_net, 0.01), (model.policy.value_net, 1.0)):  # initial gains as in ours
         nn.init.orthogonal_(head.weight, gain)
         nn.init.zeros_(head.bias)
     until = Until(options.until, options.window, options.started, options.cap)
@@ -267,8 +267,8 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--vector", choices=["dummy", "subproc"], default="dummy", help="how the stock env is batched")
     parser.add_argument("--until", type=float, help="train until this share of the latest episodes is solved")
-    parser.add_argument("--window", type=int, default=256, help="how many are the latest episodes")
-    parser.add_argument("--cap", type=float, default=600.0, help="give up after so many seconds")
+    parser.add_argument("--window", type=int, default=256, help="number of the latest episodes")
+    parser.add_argument("--cap", type=float, default=600.0, help="seconds after which to give up")
     parser.add_argument("--started", type=float, default=time.time(), help="when the clock began, seconds since 1970")
     options = parser.parse_args()
     one_thread()

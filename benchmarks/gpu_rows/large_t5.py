@@ -104,12 +104,7 @@ def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor
 
 
 def operations(model: Any, questions: Sequence[Question]) -> int:
-<<<<<<< HEAD
-    """Operations forward: of the encoder for the tokens of prompts, of decoder and head for the nodes of actions."""
-=======
     """Operations of a forward pass: the encoder for the prompts' tokens, decoder and head for the actions' nodes."""
-    told = [len(prompt) for prompt, _ in questions]
->>>>>>> main
     nodes = [len(grow(found).tokens) for _, found in questions]
     return flops.language(model, Computed.of([len(prompt) for prompt, _ in questions], nodes))
 

@@ -84,8 +84,8 @@ def test_a_failure_is_raised_at_the_next_chance_and_leaves_the_one_before(tmp_pa
 
     monkeypatch.setattr(checkpoint, "write_arrays", full)
     writer.write(tmp_path, 2, LARGE, record(2), 3, wait=False)
-    monkeypatch.undo()
     writer._thread.submit(int).result()  # the write has ended
+    monkeypatch.undo()
     more = (tmp_path, 3, SMALL, record(3), 3, True)
     with pytest.raises(OSError, match="No space left"):
         writer.write(*more) if by == "write" else getattr(writer, by)()

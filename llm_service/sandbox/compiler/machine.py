@@ -186,9 +186,7 @@ def _engine(text: str) -> Any:
     target = llvm.Target.from_default_triple()
     machine = target.create_target_machine(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), opt=2)
     options = llvm.create_pipeline_tuning_options(speed_level=2)
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = (
-        False  # they cost more than they save
-    )
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False  # slower overall
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     engine = llvm.create_mcjit_compiler(module, machine)

@@ -1,10 +1,10 @@
-"""The last steps of N envs: what a potential looks at, carried from chunk to chunk.
+"""The last steps of N envs: the input of a potential, carried from chunk to chunk.
 
     obs, actions of every step ──> Trail ──> Windows [M, K, ...], once a chunk ──> phi [M]
 
-Window of a state: its own observation last, before it the K - 1 observations that led there, and the actions between
-them. No window reaches into an earlier episode: what lies before the first observation is that observation again, and
-the action -1.
+The window of a state: its own observation last, preceded by the K - 1 observations that led there, and the actions
+between them. No window reaches into an earlier episode: before its start, the first observation is repeated with action
+-1.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from envs.api import Observation, Transition
 from envs.text import TextTable
 
 NO_ACTION = -1
-"""Stands where nothing was done yet."""
+"""Marks steps before the first action."""
 
 Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Windows:
-    """M windows of K observations, oldest first, the one that is judged last.
+    """M windows of K observations, oldest first; the last one is the state itself.
 
-    Windows of neighbouring states share K - 1 observations: each observation is here once, and windows name it.
+    Windows of consecutive states share K - 1 observations: each observation is stored once, and windows refer to it.
     """
 
     rows: Observation  # each [R, ...]; of texts, their ids
@@ -38,7 +38,7 @@ class Windows:
 
     @classmethod
     def of(cls, obs: Observation, actions: Rows) -> Windows:
-        """Windows that share nothing, of observations [M, K, ...]."""
+        """Windows without shared observations, from observations [M, K, ...]."""
         m, length = len(actions), actions.shape[1] + 1
         rows = {name: column.reshape(m * length, *column.shape[2:]) for name, column in obs.items()}
         return cls(rows, np.arange(m * length).reshape(m, length), actions)
@@ -52,7 +52,7 @@ class Windows:
         return column
 
     def now(self, name: str) -> NDArray[Any]:
-        """A field of the states that are judged, [M, ...]: a copy."""
+        """A field of the states themselves, [M, ...]: a copy."""
         column: NDArray[Any] = self.rows[name][self.index[:, -1]]
         return column
 
@@ -61,9 +61,9 @@ class Trail:
     """Remembers the K - 1 steps before a chunk, and the chunk while it is played.
 
     Args:
-        fields: names of the observation's fields that are remembered.
+        fields: names of the observation fields to remember.
         length: K, at least 1.
-        texts: of these fields, those whose entries are ids in `table`.
+        texts: those of the fields whose entries are ids in `table`.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Trail:
         self.fields, self.length = tuple(fields), length
         self._texts = tuple(name for name in fields if name in texts)
         self._table = TextTable() if table is None else table
-        self._obs: list[Observation] = []  # each [N, ...]; the state at which the chunk began is number K - 1
+        self._obs: list[Observation] = []  # each [N, ...]; the first state of the chunk is number K - 1
         self._actions: list[Rows] = []  # each [N]; the first of the chunk is number K - 1
-        self._age: list[Rows] = []  # [N] steps since the episode began, from the state at which the chunk began
-        self._last: list[tuple[NDArray[np.int32], Observation]] = []  # of episodes that ended, for each step
+        self._age: list[Rows] = []  # [N] steps since the episode began, from the first state of the chunk on
+        self._last: list[tuple[NDArray[np.int32], Observation]] = []  # for each step: ended episodes
 
     def begin(self, obs: Observation) -> None:
         """New episodes begin in all envs."""
@@ -100,14 +100,14 @@ class Trail:
         return {name: obs[name].copy() for name in self.fields}
 
     def now(self) -> Windows:
-        """Windows [N] of the states that the envs are in."""
+        """Windows [N] of the current states."""
         return Windows(self._rows(), *self._of_states(np.array([len(self._age) - 1])))
 
     def chunk(self) -> tuple[Windows, Rows]:
-        """The chunk is over: windows [T * N + D], and the (t, n) [D, 2] of the last D.
+        """End the chunk. Returns windows [T * N + D], and the (t, n) [D, 2] of the last D.
 
-        First come the states after each step, t by t (after an episode's end, the next one's first), then the last
-        states of the D episodes that ended. What follows begins from the states that the envs are in.
+        The states after each step come first, t by t (after an episode's end, the next one's first state), then the
+        last states of the D ended episodes. The next chunk begins with the current states.
         """
         steps = len(self._last)
         ended = np.array([(t, n) for t, (envs, _) in enumerate(self._last) for n in envs], np.int64).reshape(-1, 2)
@@ -120,11 +120,11 @@ class Trail:
         return found, ended
 
     def _rows(self, finals: Sequence[Observation] = ()) -> Observation:
-        """Every observation that is remembered, place by place, then the last ones of episodes that ended."""
+        """All remembered observations, in order, then the last ones of ended episodes."""
         return {name: np.concatenate([part[name] for part in (*self._obs, *finals)]) for name in self.fields}
 
     def _of_states(self, place: Rows) -> tuple[Rows, Rows]:
-        """Windows of all envs at these places of the chunk, 0 to T: `index` and `actions` of P * N."""
+        """Windows of all envs at these positions of the chunk, 0 to T: `index` and `actions` of P * N."""
         age = np.stack([self._age[p] for p in place])  # [P, N]
         back = np.arange(self.length - 1, -1, -1)  # steps before the state, oldest first
         row = self.length - 1 + place[:, None, None] - np.minimum(back, age[..., None])  # [P, N, K]
@@ -142,16 +142,16 @@ class Trail:
         return np.where(back <= age[..., None], actions, NO_ACTION)
 
     def _of_last(self, t: Rows, n: Rows) -> tuple[Rows, Rows]:
-        """Windows of the last states, after step t of env n, of D episodes: `index` and `actions`."""
+        """Windows of the last states of D episodes, after step t of env n: `index` and `actions`."""
         age = np.stack(self._age)[t, n] + 1
-        back = np.arange(self.length - 1, 0, -1)  # steps before the last state, which stands behind all others
+        back = np.arange(self.length - 1, 0, -1)  # steps before the last state, which is stored after all others
         row = self.length + t[:, None] - np.minimum(back, age[:, None])
         envs = len(self._age[0])
         final = len(self._obs) * envs + np.arange(len(t))
         return np.concatenate([row * envs + n[:, None], final[:, None]], 1), self._taken(t + 1, n, age)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Between two chunks: all that is carried. Texts are in it as texts, for a trail with any table."""
+        """The state between two chunks. Texts are stored as texts, so that a trail with any table can continue."""
         state = {f"obs.{name}": np.stack([obs[name] for obs in self._obs]) for name in self.fields}
         for name in self._texts:
             state[f"obs.{name}"], state[f"texts.{name}"] = self._table.pack(state[f"obs.{name}"])
@@ -161,7 +161,7 @@ class Trail:
         """Continue from `state()` of a trail of the same length and fields.
 
         Raises:
-            ValueError: it is of another one. Nothing has changed then.
+            ValueError: the state belongs to another trail; nothing has changed.
         """
         needed = [f"obs.{name}" for name in self.fields] + [f"texts.{name}" for name in self._texts]
         if not state.keys() >= {*needed} or any(len(state[f"obs.{name}"]) != self.length for name in self.fields):

@@ -1,10 +1,10 @@
-"""APT: reward for being far from others, among representations that tell what was done.
+"""APT: reward for distance to other states, in a representation that is trained to identify actions.
 
 Liu & Abbeel 2021 (arXiv 2103.04551), on the trunk of a curiosity module (Pathak et al. 2017), as Laskin et al. 2021
-(arXiv 2110.15191) join the two:
+(arXiv 2110.15191) combine the two:
 
     numbers of an observation ──> trunk ──> representation
-    representations before and after ──> inverse model: which action it was  (cross-entropy)
+    representations before and after ──> inverse model: which action it was (cross-entropy)
     representation before, action ──> forward model: representation after     (squared error)
     distances to the k nearest, by their mean so far ──> log(1 + their mean)
 """
@@ -20,20 +20,20 @@ from learner.curiosity.reading import Moments
 from learner.optim.collective import Group
 from learner.rewards import IntrinsicConfig
 
-NEXT_TO_NOTHING = 1e-4  # of the mean distance: what is nearer counts as the same place
+NEXT_TO_NOTHING = 1e-4  # as a share of the mean distance: states nearer than this count as the same
 
 
 class APTConfig(Part):
     """Options of `method.intrinsic.name=apt`."""
 
     neighbours: int = 12
-    """`apt`: how many neighbours."""
+    """`apt`: number of neighbours."""
     particles: int = 1024
-    """`apt`: neighbours are looked for among so many states at most, drawn anew each time."""
+    """`apt`: largest number of states among which neighbours are searched, sampled anew each time."""
 
 
 class Representation(Judge):
-    """A trunk that learns to tell which of `actions` was taken, and distances in what it makes of observations."""
+    """A trunk that learns which of `actions` was taken, and distances between its representations."""
 
     def __init__(self, width: int, hidden: int, actions: int, options: APTConfig, group: Group) -> None:
         super().__init__()
@@ -45,13 +45,14 @@ class Representation(Judge):
 
     @torch.no_grad()
     def worth(self, x: Tensor, places: Places) -> Tensor:
-        """Rewards [S]: distances to neighbours, which are looked for among the observations after first steps.
+        """Rewards [S]: distances to neighbours, which are searched among the observations after the first step of each
+        walk.
 
-        Those of a walk are no neighbours of it.
+        A walk's own observations do not count as its neighbours.
         """
         crowd = places.order[: self.particles]
         place = self.trunk(x)
-        place = place - place.mean(0)  # products of smaller numbers lose fewer digits
+        place = place - place.mean(0)  # products of smaller numbers are more accurate
         distance = torch.cdist(place[places.after], place[places.first_after[crowd]])
         distance.masked_fill_(places.walk[:, None] == crowd, torch.inf)
         near = distance.topk(min(self.neighbours, len(crowd) - 1), largest=False, sorted=False).values  # [S, k]
@@ -60,24 +61,25 @@ class Representation(Judge):
         return near.clamp(min=0).mean(-1).log1p()
 
     def loss(self, before: Tensor, after: Tensor, action: Tensor) -> Tensor:
-        """Of the two models: cross-entropy of the action, squared error of what comes after it."""
+        """Losses of the two models: cross-entropy of the action, squared error of the next representation."""
         here, there = self.trunk(before), self.trunk(after)
         guess = self.inverse(torch.cat([here, there], -1))
         done = nn.functional.one_hot(action, self.actions).to(here.dtype)
-        # What is to be foreseen is given: the easiest world to foresee would be one where all places are one.
+        # The predicted representation is a constant here. Otherwise the trunk could map all states to one point,
+        # which is easy to predict.
         ahead = self.forwards(torch.cat([here, done], -1)) - there.detach()
         loss: Tensor = nn.functional.cross_entropy(guess, action) + ahead.square().mean()
         return loss
 
 
 class APT(NetworkTerm):
-    """Pays how far from its neighbours a state is."""
+    """Pays the distance of a state from its neighbours."""
 
     Config = APTConfig
 
     @classmethod
     def check(cls, config: IntrinsicConfig, found: int) -> None:
-        """There must be more states than neighbours."""
+        """Require more states than neighbours."""
         options = config.own(APTConfig)
         if options.neighbours >= min(options.particles, found):
             raise ValueError(

@@ -1,7 +1,8 @@
-"""NovelD (Zhang et al. 2021, "NovelD: a simple yet effective exploration criterion"): reward for crossing into the new.
+"""NovelD (Zhang et al. 2021, "NovelD: a simple yet effective exploration criterion"): reward for crossing into new
+territory.
 
-It pays what the novelty after a step (the error of `rnd`) exceeds alpha times the novelty before it by, if anything,
-and only on the first visit of an episode (eq. 3).
+It pays the amount by which the novelty after a step (the error of `rnd`) exceeds alpha times the novelty before it, at
+least 0, and only on the first visit in an episode (eq. 3).
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ class NovelDConfig(Part):
     """Options of `method.intrinsic.name=noveld`."""
 
     first_visit: bool = True
-    """`noveld`: pay for an observation only when it is met for the first time in an episode."""
+    """`noveld`: pay for an observation only the first time that it appears in an episode."""
     alpha: float = 1.0
-    """`noveld`: how much of the novelty before the step counts."""
+    """`noveld`: weight of the novelty before the step (alpha)."""
 
 
 class Excess(Distillation):
-    """Pays for errors that are larger after a step than `alpha` times those before it."""
+    """Pays for errors after a step that exceed `alpha` times those before it."""
 
     def __init__(self, width: int, hidden: int, group: Group, alpha: float) -> None:
         super().__init__(width, hidden, group)
@@ -44,7 +45,7 @@ class Excess(Distillation):
 
     @torch.no_grad()
     def worth(self, x: Tensor, places: Places) -> Tensor:
-        """Rewards [S]: what errors exceed those before the steps by."""
+        """Rewards [S]: the excess of the errors over those before the steps."""
         errors = self.errors(x)
         before, after = errors[places.before], errors[places.after]
         return self.in_deviations(torch.relu(after - self.alpha * before), after)
@@ -60,10 +61,10 @@ class Life:
 
 
 class Visits:
-    """Which observations the episodes of a rank have shown, from chunk to chunk.
+    """The observations that the current episodes of a rank have shown, carried from chunk to chunk.
 
-    Two observations are one if all `fields` are equal. An episode that was not followed from its beginning counts from
-    where it was first seen.
+    Two observations are the same if all `fields` are equal. An episode that was not seen from its beginning starts at
+    the first step that was seen.
     """
 
     def __init__(self, fields: Sequence[str]) -> None:
@@ -71,9 +72,9 @@ class Visits:
         self.lives: dict[int, Life] = {}  # by global index of the env
 
     def first(self, chunk: Chunk) -> NDArray[np.float32]:
-        """[T, N]: 1 where the observation after a step is shown for the first time in its episode, else 0.
+        """[T, N]: 1 where the observation after a step appears for the first time in its episode, otherwise 0.
 
-        Of a chunk that came before, all are 0.
+        All are 0 for a chunk that arrived before.
         """
         length, n = chunk.terminated.shape
         keys = self._keys(chunk.obs, 2).reshape(length + 1, n).tolist()
@@ -95,7 +96,7 @@ class Visits:
         return found
 
     def _keys(self, obs: Observation, axes: int) -> NDArray[np.int64]:
-        """One number for each of M observations, whose arrays have so many leading axes."""
+        """One hash for each of M observations, whose arrays have this many leading axes."""
         columns = []
         for name in self.fields:
             value = np.ascontiguousarray(obs[name])
@@ -106,7 +107,7 @@ class Visits:
         return np.frombuffer(digests, np.int64)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What a checkpoint holds, of E envs: int64 [E] each, and the hashes, env after env."""
+        """The checkpoint's contents for E envs: int64 [E] each, and the hashes, env after env."""
         lives = self.lives.values()
         shown = [key for life in lives for key in sorted(life.shown)]
         return {
@@ -130,7 +131,7 @@ class Visits:
 
 
 class NovelD(NetworkTerm):
-    """Pays how much more badly a network repeats a random one after a step than before it."""
+    """Pays for a larger prediction error after a step than before it."""
 
     Config = NovelDConfig
 
@@ -143,11 +144,11 @@ class NovelD(NetworkTerm):
         return Excess(width, self.setup.config.hidden, self.setup.group, self.options.alpha)
 
     def mark(self, chunk: Chunk) -> NDArray[np.float32] | None:
-        """1 where an observation is shown for the first time in its episode, else 0."""
+        """1 where an observation appears for the first time in its episode, otherwise 0."""
         return self.visits.first(chunk) if self.visits else None
 
     def rank_state(self) -> Arrays:
-        """What the episodes of this rank's envs have shown."""
+        """The observations that the episodes of this rank's envs have shown."""
         return {f"visits.{name}": value for name, value in self.visits.state().items()} if self.visits else {}
 
     def restore(self, state: Arrays, own: Arrays) -> None:

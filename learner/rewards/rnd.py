@@ -1,4 +1,5 @@
-"""Random network distillation (Burda et al. 2019, arXiv 1810.12894): reward for what a network has not learned yet.
+"""Random network distillation (Burda et al. 2019, arXiv 1810.12894): reward for observations that a network has not
+learned yet.
 
     numbers of an observation ──> target (random, never trained) ──┐
                               └─> predictor (trained to repeat) ───┴─> error: large where little was seen
@@ -15,11 +16,11 @@ from learner.curiosity.networks import Judge, NetworkTerm, Places, layers
 from learner.curiosity.reading import Moments
 from learner.optim.collective import Group
 
-LEAST = 0.1  # of the mean: errors that hardly differ must not be divided by next to nothing
+LEAST = 0.1  # share of the mean error: smallest deviation to divide by
 
 
 class Distillation(Judge):
-    """Errors of a predictor that is trained to repeat a random network of the same `hidden` width."""
+    """Errors of a predictor that is trained to match a random network of the same `hidden` width."""
 
     def __init__(self, width: int, hidden: int, group: Group) -> None:
         super().__init__()
@@ -40,7 +41,7 @@ class Distillation(Judge):
         return self.in_deviations(errors, errors)
 
     def in_deviations(self, worth: Tensor, errors: Tensor) -> Tensor:
-        """`worth` [S] by the deviation of all errors so far, with these [S] taken in."""
+        """`worth` [S], divided by the standard deviation of all errors so far, including these [S]."""
         self.moments.update(errors[:, None])
         return worth / torch.maximum(self.moments.deviation, LEAST * self.moments.mean).clamp(min=1e-12).float()
 
@@ -50,7 +51,7 @@ class Distillation(Judge):
 
 
 class RND(NetworkTerm):
-    """Pays how badly a network repeats a random one."""
+    """Pays the error with which a network predicts a random one."""
 
     def judge(self, width: int) -> Judge:
         return Distillation(width, self.setup.config.hidden, self.setup.group)

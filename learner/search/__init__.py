@@ -1,1 +1,1 @@
-"""Novelty search by ask and tell. It knows neither world nor player."""
+"""Novelty search with an ask-and-tell interface. It is independent of the world and of the evaluators."""

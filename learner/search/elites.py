@@ -1,11 +1,12 @@
-"""The best of each cell (MAP-Elites, Mouret and Clune 2015, arXiv 1504.04909), where best is the least effort.
+"""The best behaviour in each cell (MAP-Elites, Mouret and Clune 2015, arXiv 1504.04909), where the best has the least
+effort.
 
-    behaviours ── where they end, where they are half way ──> a cell each ──> whoever moved its wheels least stays
+    behaviours ── where they end, where they are half way ──> a cell each ──> the one that moved its wheels least stays
 
-With cells for the way as well as for the end, one place is reached by many ways. Of those that hurry and those that
-wander the calm one is kept, and it is the one that is easy to learn from.
+With cells for the route as well as for the end, several routes to one place are kept. In each cell the calmest
+behaviour is kept, and it is the easiest to learn from.
 
-Limit: what is kept is copied when a cell is filled for the first time, 20 MB for 16,000 policies, 5 ms.
+Limit: all elites are copied when a cell is filled for the first time: 20 MB for 16,000 policies, 5 ms.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from numpy.typing import NDArray
 from learner.checkpoint import Arrays
 
 MOST = 10**7
-"""Cells that there may be."""
+"""Largest number of cells."""
 
 
 class Elites:
-    """Rows of those that are kept, in the order in which their cells were filled.
+    """The elites, one row each, in the order in which their cells were filled.
 
     Args:
         ends: cells along each side of the world, for where behaviours end.
-        halfway: likewise for where they are half way; 1 does not tell ways apart.
-        size: world units of a side of the world; who is beyond is in the outermost cells.
+        halfway: the same for their position halfway; 1 does not distinguish routes.
+        size: side of the world in world units; positions beyond it belong to the outermost cells.
         parameters: of a policy.
 
     Attributes:
@@ -52,7 +53,7 @@ class Elites:
         halfway: NDArray[np.float64],
         effort: NDArray[np.float32],
     ) -> None:
-        """Let behaviours compete for their cells; of equal ones who was there stays, then the smallest id.
+        """Let behaviours compete for their cells. Among equals, the one already there stays, then the smallest id.
 
         ids: [n]; weights: [n, P]; end and halfway: [n, 2], world units; effort: [n].
         """
@@ -72,11 +73,11 @@ class Elites:
             self.weights = np.concatenate([self.weights, weights[new]])
 
     def arrays(self) -> Arrays:
-        """All that is kept."""
+        """All elites, as arrays."""
         return {name: getattr(self, name).copy() for name in ("cell", "id", "effort", "weights")}
 
     def restore(self, arrays: Arrays) -> None:
-        """What `arrays` gave."""
+        """Restore the result of `arrays`."""
         for name, value in arrays.items():
             setattr(self, name, value.copy())
         self._row[:] = -1

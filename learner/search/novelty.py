@@ -1,11 +1,11 @@
-"""Novelty search (Lehman and Stanley 2011), as Salehi and Doncieux (2023, arXiv 2308.13278) run it: its pure parts.
+"""Novelty search (Lehman and Stanley 2011), as in Salehi and Doncieux (2023, arXiv 2308.13278): the pure functions.
 
     population ──parents──> weights ──polynomial_mutation──> offspring, which actors play ──> descriptors
     population and offspring ──novelty──> survivors, the next population
                              └─members──> those new enough are kept in the archive
 
-A generation's random numbers follow from (seed, generation, purpose) alone: whoever plays the offspring, in whatever
-order they come back, the search is the same.
+A generation's random numbers depend only on (seed, generation, purpose). So the search is the same, whichever evaluator
+plays the offspring and in whatever order results arrive.
 
 Limit: with 50 offspring of 302 weights a generation costs 0.4 ms here, most of it drawing numbers; playing costs more.
 """
@@ -22,11 +22,11 @@ from learner.store.neighbours import Neighbours
 
 Number = TypeVar("Number", np.float32, np.float64)
 
-_STREAM = 0x6E6F76656C  # no other part of a run draws from it
+_STREAM = 0x6E6F76656C  # no other part of a run uses this stream
 
 
 class Purpose(IntEnum):
-    """What numbers are drawn for."""
+    """The purposes of random numbers."""
 
     PARENTS = 0
     MUTATION = 1
@@ -39,7 +39,7 @@ def stream(seed: int, generation: int, purpose: Purpose) -> np.random.Generator:
 
 
 def parents(population: int, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Whose weights `count` offspring begin with: int64 [count] below `population`, all as likely, again and again."""
+    """The parents of `count` offspring: int64 [count] below `population`, uniform, with replacement."""
     return generator.integers(0, population, count)
 
 
@@ -51,7 +51,7 @@ def polynomial_mutation(
     high: float = 1.0,
     probability: float = 0.1,
 ) -> NDArray[Number]:
-    """Weights [N, P] of which each is moved with a probability, within bounds; of the same type.
+    """Mutated weights [N, P], of the same type: each moves with this probability, within the bounds.
 
     Deb's bounded polynomial mutation (Deb and Agrawal 1999, "A niched-penalty approach for constraint handling in
     genetic algorithms", as in the NSGA-II of 2002): of a weight x and a uniform u in [0, 1), with the distances to both
@@ -85,23 +85,24 @@ def polynomial_mutation(
 
 
 def novelty(known: Neighbours, descriptors: NDArray[Any], k: int = 15) -> NDArray[np.float64]:
-    """How new each behaviour [N] of a population is: the mean distance to its neighbours in archive and population.
+    """The novelty of each behaviour [N] of a population: its mean distance to its neighbours in archive and population.
 
     known: the descriptors of the archive; empty in generation 0.
-    descriptors: [N, D] of the population. Of its k nearest the first is the behaviour itself, which does not count; one
-        that is in the archive too has itself as a neighbour there.
+    descriptors: [N, D] of the population. The first of its k nearest is the behaviour itself, which does not count. A
+        behaviour that is also in the archive has itself as a neighbour there.
     """
     return known.mean_distance(descriptors, k, others=descriptors, without_self=True)
 
 
 def survivors(novelty: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """The rows of the `count` newest [N], the newest first; of equal ones, the first."""
+    """The rows of the `count` most novel of [N], the most novel first; among equals, the first one."""
     return np.argsort(-novelty, kind="stable")[:count].astype(np.int64)
 
 
 def members(pool: NDArray[np.int64], generator: np.random.Generator, count: int = 6) -> NDArray[np.int64]:
-    """`count` different ones of a pool of rows [M], or all if they are fewer: candidates for the archive.
+    """`count` different rows out of [M], or all if there are fewer: candidates for the archive.
 
-    Those whose novelty is above its threshold are kept. Archives with other thresholds may share candidates.
+    Candidates with a novelty above the archive's threshold are kept. Archives with different thresholds may share
+    candidates.
     """
     return generator.choice(pool, min(count, len(pool)), replace=False)

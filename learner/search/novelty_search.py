@@ -1,19 +1,19 @@
-"""Novelty search by ask and tell: what to play next, and what to make of what was played.
+"""Novelty search with an ask-and-tell interface.
 
-    ask()  ──> Batch: weights [n, P] under ids ──> whoever plays them ──> Played ──> tell(batch.ticket, played)
+    ask()  ──> Batch: weights [n, P] with ids ──> an evaluator ──> Played ──> tell(batch.ticket, played)
 
                  ahead = 1, synchronous                   ahead > 1, steady state
-    generation   one at a time, in as many batches        several under way; each is drawn from the population
-                 as there are players                     as it was when the one `ahead` before it was closed
+    generation   one at a time, in as many batches        several in progress; each is sampled from the population
+                 as there are evaluators                  at the time when the one `ahead` before it was closed
 
-Generations are drawn and closed in order, whatever the order in which their batches come back, and their random numbers
-follow from (seed, generation, purpose): a search is the same on one player or sixty-four, and after a resume. A player
-that is slow delays others only when `ahead` generations wait for it.
+Generations are sampled and closed in order, whatever the order in which their batches come back, and their random
+numbers depend only on (seed, generation, purpose). So a search is the same with one evaluator or sixty-four, and after
+a resume. A slow evaluator delays the others only when `ahead` generations wait for it.
 
-Beside the archive of what is novel there may be a grid of the best (`elites.py`): of all behaviours that end in a cell,
-and pass another half way, the one with the least effort.
+Besides the archive of novel behaviours there may be a grid of elites (`elites.py`): for each end cell and halfway cell,
+the behaviour with the least effort.
 
-Limit: a generation of 50 costs 1 ms here, where playing it costs 6.
+Limit: a generation of 50 costs 1 ms here, and playing it costs 6 ms.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from learner.search.novelty import Purpose, members, novelty, parents, polynomia
 from learner.store.archive import Archive, Columns
 
 Layers = Sequence[tuple[int, int]]
-"""Inputs and outputs of each layer of a policy; of each first the weights, then the biases."""
+"""Inputs and outputs of each layer of a policy; weights come before biases."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Policies for one player."""
+    """A batch of policies for one evaluator."""
 
     ticket: tuple[int, int]  # generation, and number within it
     ids: NDArray[np.int64]  # [n]
@@ -46,7 +46,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Played:
-    """What became of a batch."""
+    """The results of a batch."""
 
     descriptor: NDArray[np.float64]  # [n, 2] the last position, world units
     halfway: NDArray[np.float64]  # [n, 2] the position after half of the steps
@@ -58,7 +58,7 @@ class Played:
         return Played(*(np.concatenate([getattr(part, name) for part in parts]) for name in _PLAYED))
 
     def split(self, rows: list[int]) -> list[Played]:
-        """In pieces of so many rows each, which are views."""
+        """Pieces of this many rows each, as views."""
         ends = np.cumsum(rows).tolist()
         return [
             Played(*(getattr(self, name)[end - count : end] for name in _PLAYED))
@@ -70,7 +70,7 @@ _PLAYED = ("descriptor", "halfway", "action", "effort")
 
 
 def columns(parameters: int, length: int) -> Columns:
-    """Of an archive's payload: policies of `parameters` weights, played for `length` steps."""
+    """Columns of an archive's payload, for policies of `parameters` weights that are played for `length` steps."""
     return {
         "weights": ("float32", (parameters,)),
         "action": ("int8", (length, 2)),
@@ -81,7 +81,7 @@ def columns(parameters: int, length: int) -> Columns:
 
 
 def first_weights(layers: Layers, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
-    """Weights [count, P] drawn as `torch.nn.Linear` draws its own: uniform within 1 / sqrt(inputs)."""
+    """Random weights [count, P], initialised like `torch.nn.Linear`: uniform within 1 / sqrt(inputs)."""
     parts = []
     for inputs, outputs in layers:
         bound = inputs**-0.5
@@ -91,29 +91,29 @@ def first_weights(layers: Layers, count: int, generator: np.random.Generator) ->
 
 @dataclass
 class _Generation:
-    """One that is under way."""
+    """A generation in progress."""
 
     ids: NDArray[np.int64]
     weights: NDArray[np.float32]
-    given: int = 0  # batches that were asked for
-    played: dict[int, Played] = field(default_factory=dict)  # by number of the batch
+    given: int = 0  # batches that were given out
+    played: dict[int, Played] = field(default_factory=dict)  # results, by number of the batch
 
 
 class NoveltySearch:
-    """One search, whose archive grows.
+    """One novelty search and its archive.
 
     Args:
         config: its settings.
         threshold: novelty above which candidates are kept.
         archive: made with `columns`, for `config.neighbours` neighbours.
         seed: root of its random numbers.
-        batch: policies that a player gets at once.
-        size: world units of a side of the world; only the grid needs it.
+        batch: policies in a batch.
+        size: side of the world in world units; only the grid needs it.
         layers: of a policy.
 
     Attributes:
-        closed: generations that are through, the first population among them.
-        novelty: of the population, mean, world units; 0 before the first selection.
+        closed: completed generations, including the first population.
+        novelty: mean novelty of the population in world units; 0 before the first selection.
     """
 
     def __init__(
@@ -145,11 +145,11 @@ class NoveltySearch:
 
     @property
     def evaluations(self) -> int:
-        """Policies of all closed generations."""
+        """Number of policies in all closed generations."""
         return self._first_id(self.closed)
 
     def ask(self) -> Batch | None:
-        """What to play next; None if first something under way must be told, or nothing is left."""
+        """The next batch to play; None if results must come in first, or nothing is left."""
         self._draw()
         for number in sorted(self._open):
             generation = self._open[number]
@@ -162,20 +162,20 @@ class NoveltySearch:
         return None
 
     def tell(self, ticket: tuple[int, int], played: Played) -> None:
-        """What became of a batch. One that was told before, or is of no generation under way, changes nothing."""
+        """Take the results of a batch. Repeated ones, and those of no generation in progress, change nothing."""
         number, part = ticket
         if number not in self._open:
             return
         self._open[number].played.setdefault(part, played)
         while (first := self._open.get(self.closed)) and len(first.played) * self.batch >= len(first.ids):
             self._close(self._open.pop(self.closed))
-            self._draw()  # at once: later the population would be another
+            self._draw()  # now, because the population changes later
 
     # ---- generations -----------------------------------------------------------------------------------------------
 
     def _draw(self) -> None:
-        """Begin the generations whose turn has come."""
-        ahead = self.config.ahead if self.closed else 1  # nothing has parents before the first population is there
+        """Begin the generations that are due."""
+        ahead = self.config.ahead if self.closed else 1  # there are no parents before the first population is complete
         while self._drawn < min(self.closed + ahead, self.config.generations + 1):
             self._begin(self._drawn)
             self._drawn += 1
@@ -196,7 +196,7 @@ class NoveltySearch:
         return 0 if number == 0 else self.config.population + (number - 1) * self.config.offspring
 
     def generation_of(self, ids: NDArray[np.int64]) -> NDArray[np.int32]:
-        """In which generation each of these policies was new."""
+        """The generation in which each of these policies was created."""
         later = (ids - self.config.population) // self.config.offspring + 1
         return np.where(ids < self.config.population, 0, later).astype(np.int32)
 
@@ -237,7 +237,8 @@ class NoveltySearch:
     # ---- a search at rest ------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Arrays], dict[str, Any]]:
-        """Groups of arrays and a record, for a checkpoint. The archive is flushed, so that it holds what they count."""
+        """Groups of arrays and a record, for a checkpoint. The archive is flushed first, so that it agrees with their
+        counts."""
         self.archive.flush()
         population: Arrays = {"ids": self.ids, "weights": self.weights}
         if self.played is not None:
@@ -245,7 +246,7 @@ class NoveltySearch:
         groups = {"population": population}
         if self.grid is not None:
             groups["grid"] = self.grid.arrays()
-        # What was drawn long ago cannot be drawn again from the population as it is now.
+        # Offspring in progress cannot be sampled again, because the population has changed.
         groups["open"] = {
             f"{number}.{name}": getattr(generation, name)
             for number, generation in self._open.items()
@@ -254,12 +255,12 @@ class NoveltySearch:
         return groups, {"closed": self.closed, "drawn": self._drawn, "archived": len(self.archive)}
 
     def restore(self, groups: dict[str, Arrays], record: dict[str, Any]) -> None:
-        """Continue from what `state` gave. What was under way is asked for again.
+        """Continue from the result of `state`. Batches in progress are given out again.
 
-        record: with the number of the `attempt` that saved it, if there was one.
+        record: may contain the number of the `attempt` that saved it.
 
         Raises:
-            ArchiveError: the archive holds less than it did.
+            ArchiveError: the archive holds fewer behaviours than it did.
         """
         self.archive.rewind(record["archived"], record.get("attempt"))
         self.closed, self._drawn = record["closed"], record["drawn"]

@@ -1,1 +1,1 @@
-"""What was lived, on disk: stores that outlive a process."""
+"""Experience on disk: stores that outlive a process."""

@@ -1,25 +1,25 @@
-"""What a search has found: behaviours that only become more, each with what made it, in a folder.
+"""The behaviours that a search has found, in a folder: an append-only archive, each with the policy that produced it.
 
     archive/
-      archive-a0002.json            what all of it is: format, columns, what its maker says of it, its shards in order
+      archive-a0002.json            format, columns, metadata, and its shards in order
       000000000-1026-a0002.parquet  behaviours 0 to 1025, one row each: id, descriptor, and the columns of the payload
-      000001026-0060-a0002.parquet  those that came next; small shards become one when they are many enough
+      000001026-0060-a0002.parquet  the next ones; small shards are merged
 
-    append(ids, descriptors, payload)    new ones wait in memory; flush() makes them last
+    append(ids, descriptors, payload)    new ones wait in memory; flush() makes them durable
     neighbours                           an index of all descriptors, for novelty
-    rows(index, columns)                 payload, read where it lies
+    rows(index, columns)                 payload, read from disk
 
-Ids and descriptors are kept in memory, some 200 bytes a behaviour; the payload (weights, trajectories) may be larger
-than memory. An id is a ticket of the search: appending one twice changes nothing, and a search that goes back to its
-checkpoint rewinds the archive and finds again what it had found. A shard is written under another name, synced and
-renamed, and is there when the index names it, which is replaced as a whole. Shards are Parquet, which any tool for
-tables reads; their pages carry checksums, verified at every reading.
+Ids and descriptors are kept in memory, about 200 bytes a behaviour; the payload (weights, trajectories) may be larger
+than memory. Appending an id twice changes nothing. A search that returns to its checkpoint rewinds the archive, and
+then finds the same behaviours again. A shard is written under a temporary name, synced and renamed. It counts once the
+index, which is replaced atomically, names it. Shards are Parquet, which any table tool can read; their pages have
+checksums, verified at every read.
 
-Two attempts at one run (`learner.files`) may write one archive at once. Every name says whose it is, and the newest
-attempt's index counts; without an attempt, as in archives of before, names have no number. An attempt changes and
-removes only its own files, so that an older one which is told late does no harm: what a newer one goes on with, it
-first links to under names of its own (or copies, where there are no links). It removes what is of older attempts once
-its own checkpoint counts on what is there (`forget_older`).
+Two attempts at one run (`learner.files`) may write one archive at once. File names carry the number of their attempt,
+and the newest attempt's index counts; without an attempt, as in older archives, names have no number. An attempt
+changes and removes only its own files, so an older attempt that notices late does no harm. A newer attempt first links
+the shards that it continues from to names of its own (or copies them, where there are no links). It removes older
+attempts' files once its own checkpoint refers to the archive (`forget_older`).
 
 Limit: to append, the disk; to read a row, decoding the `GROUP` rows around it.
 """
@@ -45,30 +45,30 @@ from llm_service.errors import UsageError
 from llm_service.files import replacing
 
 FORMAT = 1
-FULL = 1024  # behaviours: shards with fewer are merged when they have so many together
-GROUP = 64  # rows that are read together; a part of the format
+FULL = 1024  # behaviours: smaller shards are merged once they hold this many together
+GROUP = 64  # rows that are read together; part of the format
 ID, DESCRIPTOR = "id", "descriptor"
 
 Columns = Mapping[str, tuple[str, tuple[int, ...]]]
 """A column's type and the shape of its rows, as in {"weights": ("float32", (302,)), "novelty": ("float64", ())}."""
 
-_Part = dict[str, NDArray[Any]]  # column -> rows of it, ids and descriptors among them
+_Part = dict[str, NDArray[Any]]  # column -> its rows, including ids and descriptors
 
 
 class ArchiveError(UsageError):
-    """An archive cannot be read or continued as asked. The message is one sentence that says what to do."""
+    """An archive cannot be read or continued. The message is one sentence that says what to do."""
 
 
 class Archive:
-    """Behaviours in a folder. It has one writer; others may read what was flushed.
+    """Behaviours in a folder. There is one writer; others may read flushed behaviours.
 
     Args:
-        folder: of the archive, made if there is none; its parent exists.
-        size: D, how many numbers a descriptor has.
+        folder: folder of the archive, created if missing; its parent must exist.
+        size: D, numbers in a descriptor.
         columns: of the payload.
-        about: what else is to be known of all of it: hashes of configuration and map, seed, threshold. JSON.
-        k: the most neighbours that novelty will ask for.
-        attempt: in whose name it is written, where several may write it.
+        about: metadata of the archive, JSON: hashes of configuration and map, seed, threshold.
+        k: largest number of neighbours that novelty needs.
+        attempt: the attempt that writes, where several may write.
 
     Raises:
         ArchiveError: the folder holds another archive, or a damaged one.
@@ -92,7 +92,7 @@ class Archive:
         self._all = {ID: ("int64", ()), DESCRIPTOR: ("float64", (size,)), **self.columns}
         self.about = json.loads(json.dumps(dict(about)))
         self._shards: list[dict[str, Any]] = []
-        self._begins = [0]  # of each shard, then of what waits
+        self._begins = [0]  # first row of each shard, then of the unflushed rows
         self._waiting: list[_Part] = []
         self._row_of: dict[int, int] = {}
         self._ids, self._descriptors = np.empty(0, np.int64), np.empty((0, size))
@@ -109,7 +109,7 @@ class Archive:
 
     @staticmethod
     def read(folder: Path, k: int = 15) -> Archive:
-        """The archive that a folder holds.
+        """Open the archive in a folder.
 
         Raises:
             ArchiveError: there is none, or it is damaged.
@@ -132,18 +132,18 @@ class Archive:
 
     @property
     def neighbours(self) -> Neighbours:
-        """All descriptors, numbered as they were appended. Made when first asked for, then kept up to date."""
+        """Index of all descriptors, numbered in the order of appending. Created on first use, then kept up to date."""
         if self._neighbours is None:
             self._neighbours = Neighbours(self.size, self.k)
             self._neighbours.insert(self.descriptors)
         return self._neighbours
 
     def index(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows of these ids; -1 for one that is not there."""
+        """The rows of these ids; -1 for ids that are missing."""
         return np.array([self._row_of.get(int(entry), -1) for entry in ids], np.int64)
 
     def digest(self) -> str:
-        """Hash of all ids and descriptors in their order: equal searches, equal hashes."""
+        """Hash of all ids and descriptors in order: equal searches have equal hashes."""
         return hashlib.sha256(self.ids.tobytes() + self.descriptors.tobytes()).hexdigest()
 
     # ---- writing ------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Archive:
     def append(
         self, ids: NDArray[np.int64], descriptors: NDArray[Any], payload: Mapping[str, NDArray[Any]]
     ) -> NDArray[np.bool_]:
-        """Add M behaviours, but those whose ids [M] are there. Returns which were new [M].
+        """Add M behaviours, except those whose ids are already there. Returns which were new, [M].
 
         descriptors: [M, D], finite.
         payload: [M, ...] by column, all of them.
@@ -183,7 +183,7 @@ class Archive:
         return new
 
     def flush(self) -> None:
-        """Make all that was appended last. Call it before each checkpoint of the search."""
+        """Make all appended behaviours durable. Call this before each checkpoint of the search."""
         if len(self) == self._begins[-1]:
             return
         small = len(self._shards)
@@ -194,12 +194,12 @@ class Archive:
         self._commit(self._shards[:small], [self._read(shard) for shard in self._shards[small:]] + self._waiting)
 
     def rewind(self, count: int, attempt: int | None = None) -> None:
-        """Forget all but the first `count` behaviours: for a search that goes back to its checkpoint.
+        """Forget all but the first `count` behaviours, for a search that returns to its checkpoint.
 
-        attempt: the number of the one that wrote the checkpoint, which counted what that one's index names.
+        attempt: number of the attempt that wrote the checkpoint; the count refers to that attempt's index.
 
         Raises:
-            ArchiveError: there are fewer.
+            ArchiveError: the archive has fewer.
             Superseded: a newer attempt has begun.
         """
         if attempt is not None and (counted := self.folder / index_name(attempt)).exists():
@@ -210,14 +210,14 @@ class Archive:
                 "the folder from a copy, or begin the search anew"
             )
         self.flush()
-        kept = int(np.searchsorted(self._begins, count, side="right")) - 1  # shards that are whole
+        kept = int(np.searchsorted(self._begins, count, side="right")) - 1  # complete shards to keep
         rest = count - self._begins[kept]
         parts = [{name: column[:rest] for name, column in self._read(self._shards[kept]).items()}] if rest else []
         self._commit(self._shards[:kept], parts)
         self._load(self._index)
 
     def forget_older(self) -> None:
-        """Remove what older attempts left. Call it when a checkpoint of this one counts on what is flushed.
+        """Remove older attempts' files. Call this when a checkpoint of this attempt refers to the flushed archive.
 
         Raises:
             Superseded: a newer attempt has begun.
@@ -231,7 +231,7 @@ class Archive:
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def rows(self, index: NDArray[np.int64], columns: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
-        """Payload [B, ...] of the behaviours in rows `index` [B], of these columns or of all.
+        """Payload [B, ...] of the behaviours in rows `index` [B]: these columns, or all.
 
         Raises:
             IndexError: there is no such row.
@@ -256,10 +256,10 @@ class Archive:
         return found
 
     def verify(self) -> None:
-        """Read every byte.
+        """Read and verify every byte.
 
         Raises:
-            ArchiveError: a shard is not what was written.
+            ArchiveError: a shard has changed since it was written.
         """
         for shard in self._shards:
             path = self.folder / shard["file"]
@@ -277,7 +277,8 @@ class Archive:
         return self.folder / index_name(self._number)
 
     def _commit(self, shards: list[dict[str, Any]], parts: list[_Part]) -> None:
-        """From now on the archive is these shards and, in one more, these rows. Own files that nobody names go."""
+        """Replace the archive's content by these shards and, in one more shard, these rows. Own files without an entry
+        are removed."""
         if self.attempt:
             self.attempt.assert_newest()
         newest = index_of(self.folder)
@@ -289,7 +290,7 @@ class Archive:
             replace_file(self._index, json.dumps(self._says(shards), indent=1).encode(), self.attempt)
         except FileNotFoundError:
             if self.attempt:
-                self.attempt.assert_newest()  # a newer one clears away what it finds half written
+                self.attempt.assert_newest()  # a newer attempt removes unfinished files
             raise
         sync_folder(self.folder)
         named = {self._index.name, *(shard["file"] for shard in shards)}
@@ -303,7 +304,7 @@ class Archive:
         self._begins = np.cumsum([0, *(shard["entries"] for shard in shards)]).tolist()
 
     def _load(self, index: Path | None = None) -> None:
-        """Remember what an index names, that of the newest attempt if none is given, and nothing else."""
+        """Load the state that an index describes; by default that of the newest attempt."""
         self._row_of, self._neighbours = {}, None
         path = index or index_of(self.folder) or self._index
         shards = _about(path)["shards"]
@@ -318,10 +319,10 @@ class Archive:
         except ArchiveError:
             if _about(index or index_of(self.folder) or path)["shards"] == shards:
                 raise
-            self._load(index)  # its writer has merged shards meanwhile
+            self._load(index)  # its writer has merged shards in the meantime
 
     def _own(self, shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The same shards under names of this attempt; as they are, if it has none."""
+        """The same shards under names of this attempt; unchanged without an attempt."""
         if not self.attempt:
             return shards
         try:
@@ -340,7 +341,7 @@ class Archive:
             self._neighbours.insert(part[DESCRIPTOR])
 
     def _write(self, first: int, parts: list[_Part]) -> dict[str, Any]:
-        """A shard of these rows, the first of which is the archive's row `first`. Returns its entry."""
+        """Write a shard of these rows, which begin at the archive's row `first`. Returns its entry."""
         columns, fields = [], []
         for name, (_, shape) in self._all.items():
             values = np.concatenate([part[name] for part in parts])
@@ -365,7 +366,7 @@ class Archive:
     def _read(
         self, shard: Mapping[str, Any], names: Sequence[str] | None = None, groups: Sequence[int] | None = None
     ) -> _Part:
-        """Columns of a shard, all rows or those of some groups of rows."""
+        """Columns of a shard: all rows, or those of some row groups."""
         path, names = self.folder / shard["file"], list(self._all if names is None else names)
         try:
             with pq.ParquetFile(path, memory_map=True, page_checksum_verification=True) as file:
@@ -379,7 +380,7 @@ class Archive:
                 part[name] = values.astype(kind, copy=False).reshape(len(table), *shape)
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             if self.attempt:
-                self.attempt.assert_newest()  # a newer one has removed it
+                self.attempt.assert_newest()  # a newer attempt has removed it
             raise _damaged(path, str(error).split("\n")[0]) from None
         return part
 
@@ -393,7 +394,7 @@ def _damaged(path: Path, what: str) -> ArchiveError:
 
 
 def _extended(array: NDArray[Any], count: int, new: NDArray[Any]) -> NDArray[Any]:
-    """An array that begins with array[:count] and `new`: the same one where it has room."""
+    """An array that begins with array[:count] and `new`: the same array if it has room."""
     if count + len(new) > len(array):
         grown = np.empty((max(2 * count, count + len(new)), *array.shape[1:]), array.dtype)
         grown[:count], array = array[:count], grown

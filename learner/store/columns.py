@@ -1,15 +1,15 @@
-"""Columns of rows in a folder: raw arrays mapped from files, what they are in JSON, and the texts they name.
+"""Columns of rows in a folder: raw arrays mapped from files, their schema in JSON, and the texts that they name.
 
-    schema.json         lanes, rows of each, generation, and of every column its name, type and shape, in order
+    schema.json         lanes, rows per lane, generation, and name, type and shape of every column, in order
     04-obs.view.raw     column 4 of these, [lanes * rows, *shape] in C order
-    reached.raw         int64 [lanes], how many rows of each lane were ever written, or begun to be
+    reached.raw         int64 [lanes], number of rows of each lane that were ever written, or begun
     texts.jsonl         line i is the text with id i
 
-Files are mapped, so what was written survives the process at once; `flush` makes it survive the machine. Their space is
-reserved when they are made: a mapped file that finds the disk full while it is written kills the process.
+Files are mapped, so written rows survive the process at once; `flush` makes them survive the machine. Their space is
+reserved on creation, because a mapped write on a full disk kills the process.
 
-`open` begins anew and counts its beginnings: a checkpoint names the generation that its rows are of, and rows of any
-other are not taken for them. Before that, `find` looks whether all is there; it changes nothing.
+`open` starts over and counts its starts as generations. A checkpoint names the generation of its rows, so rows of
+another one are never mistaken for them. `find` checks beforehand whether everything is there; it changes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TEXTS = "texts.jsonl"
 
 
 class ReplayError(UsageError):
-    """A replay cannot be kept, or gone on with, as asked. The message is one sentence that says what to do."""
+    """A replay cannot be stored or continued. The message is one sentence that says what to do."""
 
 
 class Columns:
@@ -45,21 +45,21 @@ class Columns:
 
     def __init__(self, lanes: int, rows: int, folder: Path | None) -> None:
         self.lanes, self.length, self.folder = lanes, rows, folder
-        self.generation = 0  # how often columns were made for the run; 0: never
+        self.generation = 0  # how often columns were created for the run; 0: never
         self.reached: NDArray[np.int64] = np.zeros(lanes, np.int64)
         self._arrays: dict[str, NDArray[Any]] = {}
         self._maps: list[np.memmap[Any, Any]] = []
         self.layout: Layout = {}
-        self._texts = self._texts_end = 0  # how many the file holds, and its bytes
+        self._texts = self._texts_end = 0  # number of texts in the file, and its bytes
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self._arrays[name]
 
     def open(self, layout: Layout) -> None:
-        """Make the columns, empty, in place of any that the folder has; nothing if they are open.
+        """Create the columns, empty, replacing those in the folder. Does nothing if they are open.
 
         Raises:
-            ReplayError: they are open and are others, or there is no room for them.
+            ReplayError: other columns are open, or there is no room.
         """
         if self._arrays:
             return self.assert_alike(self.layout, layout)
@@ -69,10 +69,10 @@ class Columns:
         self._map(layout)
 
     def find(self, generation: int, texts: int) -> Layout | None:
-        """The columns that the folder holds of a generation, and `texts` texts or more; None if it holds none of it.
+        """The folder's columns of a generation, with at least `texts` texts; None if it has none of that generation.
 
         Raises:
-            ReplayError: they are of other lanes or of another length, or some of it is missing.
+            ReplayError: they have other lanes or another length, or a part is missing.
         """
         path = None if self.folder is None else self.folder / "schema.json"
         if path is None or not path.exists():
@@ -103,7 +103,7 @@ class Columns:
     def assert_alike(self, kept: Layout, coming: Layout) -> None:
         """
         Raises:
-            ReplayError: the columns that are kept are not those that chunks will fill.
+            ReplayError: the stored columns are not those that chunks will fill.
         """
         if differ := [name for name in kept | coming if kept.get(name) != coming.get(name)]:
             raise ReplayError(
@@ -112,9 +112,9 @@ class Columns:
             )
 
     def reopen(self, layout: Layout, generation: int, texts: int) -> list[str]:
-        """Use what `find` has found. Returns the first `texts` texts.
+        """Use the columns that `find` returned. Returns the first `texts` texts.
 
-        Later ones are forgotten, so that ids will be given as they were the first time.
+        Later texts are removed, so that ids are assigned as they were the first time.
         """
         assert self.folder is not None
         self.generation = generation
@@ -125,22 +125,22 @@ class Columns:
         return found
 
     def reach(self, lane: NDArray[np.integer], count: NDArray[np.int64], durable: bool) -> None:
-        """Rows of these lanes up to number `count` [n] are about to be written.
+        """Record that rows of these lanes up to number `count` [n] are about to be written.
 
-        durable: that is on the disk before they are.
+        durable: wait until this record is on disk.
         """
         self.reached[lane] = np.maximum(self.reached[lane], count)
         if durable and self._maps:
             self._maps[-1].flush()
 
     def flush(self, texts: TextTable) -> None:
-        """Write what is not on disk yet, texts too, and wait for the disk."""
+        """Write everything that is not on disk yet, including texts, and wait for the disk."""
         if self.folder is None or not self._arrays:
             return
         new = texts.texts(range(self._texts, len(texts)))
         content = "".join(json.dumps(text) + "\n" for text in new).encode()
         with open(self.folder / TEXTS, "r+b") as file:
-            file.truncate(self._texts_end)  # where an earlier attempt failed, a part of it is left
+            file.truncate(self._texts_end)  # an earlier attempt that failed leaves a part
             file.seek(self._texts_end)
             file.write(content)
             file.flush()
@@ -152,7 +152,7 @@ class Columns:
     # ---- files --------------------------------------------------------------------------------------------------
 
     def _make(self, folder: Path, layout: Layout) -> None:
-        """The files of these columns, and nothing else in the folder; the schema comes last."""
+        """Create the files of these columns, and remove everything else in the folder; the schema is written last."""
         files = self._files(layout)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ class Columns:
         columns = [[name, kind, list(shape)] for name, (kind, shape) in layout.items()]
         schema = {"format": FORMAT, "generation": self.generation, "lanes": self.lanes, "rows": self.length}
         replace_file(folder / "schema.json", json.dumps(schema | {"columns": columns}, indent=1).encode())
-        for made in (folder, *folder.parents[:2]):  # a file is durable only if the folders above it are
+        for made in (folder, *folder.parents[:2]):  # a file is durable only if its parent folders are
             sync_folder(made)
 
     def _map(self, layout: Layout) -> None:
@@ -190,7 +190,7 @@ class Columns:
         return np.asarray(mapped)
 
     def _files(self, layout: Layout) -> dict[str, int]:
-        """Bytes by file name, in the order of the columns. The number tells files apart, the rest is for readers."""
+        """Bytes by file name, in the order of the columns. The number makes names unique, the rest is for readers."""
         files: dict[str, int] = {}
         for number, (name, (kind, shape)) in enumerate(layout.items()):
             readable = re.sub(r"[^a-z0-9.]", "_", name.lower())[:40]
@@ -199,10 +199,10 @@ class Columns:
         return files | {REACHED: 8 * self.lanes}
 
     def _read_texts(self, count: int) -> tuple[list[str], int]:
-        """The first `count` texts of the file, and where they end in it.
+        """The first `count` texts of the file, and the position where they end.
 
         Raises:
-            ReplayError: it has fewer, or two are the same.
+            ReplayError: there are fewer, or two are equal.
         """
         assert self.folder is not None
         file = self.folder / TEXTS
@@ -225,7 +225,7 @@ class Columns:
 
 
 def _reserve(path: Path, size: int) -> None:
-    """A new file of so many zeros, whose space on the disk is its own wherever the file system can promise that."""
+    """Create a file of this many zeros, with reserved disk space wherever the file system supports it."""
     with open(path, "wb") as file:
         try:
             os.posix_fallocate(file.fileno(), 0, size)

@@ -1,12 +1,12 @@
-"""Entries of a memory index: keys of length 1, where their chunks stand, and whose they are; in memory and on disk.
+"""Entries of a memory index: keys of length 1, the position of their chunks, and their owners; in memory and on disk.
 
     append ──normalised──> keys [owners, room, width], ids and columns [owners, room] ──> files (`entry_files`)
 
-The keys of an owner lie together, in the order of ids; an address is owner * room + place in the owner's row.
+The keys of an owner are contiguous, in the order of ids; an address is owner * room + index in the owner's row.
 
-Limit: room grows by half, which copies all entries once; what is reserved and not filled is not touched. Owners of very
-different sizes reserve as much as the largest. `save` holds up to three further copies of all entries while it writes:
-in order, as bytes of each column, and as the content of the file.
+Limit: room grows by half, which copies all entries once; reserved room takes no memory until it is filled. Every owner
+reserves as much as the largest. `save` holds up to three further copies of all entries while it writes: in order, as
+bytes of each column, and as the file's content.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from learner.store.ranking import COLUMNS, Integers
 
 
 def normalised(vectors: Any, width: int, device: torch.device | str = "cpu") -> Tensor:
-    """Vectors [N, width] of length 1, float32. A row depends on nothing but itself.
+    """Normalised vectors [N, width], float32. Each row depends only on itself.
 
     Raises:
-        ValueError: they have another shape, one is not finite, or is zero and so has no direction.
+        ValueError: they have another shape, or one is zero or not finite.
     """
     rows = torch.as_tensor(vectors).detach().to(device=device, dtype=torch.float32)
     if rows.ndim != 2 or rows.shape[1] != width:
@@ -46,12 +46,12 @@ def one_each(name: str, values: Any, kind: str, count: int, of: str = "entries")
     """A value for each of `count` entries or queries, [count] of type `kind`.
 
     Raises:
-        ValueError: there are more or fewer, they are of another type, or one is not finite.
+        ValueError: their number or type is wrong, or one is not finite.
     """
     given = np.asarray(values)
     if given.shape != (count,):
         raise ValueError(f"{name} of {count} {of} has shape {given.shape}, not {(count,)}")
-    if count and not np.can_cast(given.dtype, kind, "same_kind"):  # an empty list is float64 to NumPy
+    if count and not np.can_cast(given.dtype, kind, "same_kind"):  # NumPy makes an empty list float64
         raise ValueError(f"{name} of {count} {of} is of type {given.dtype}, not {kind}")
     with np.errstate(over="ignore"):
         made = given.astype(kind)
@@ -61,15 +61,15 @@ def one_each(name: str, values: Any, kind: str, count: int, of: str = "entries")
 
 
 class Entries:
-    """Keys of a width, with the columns of each. It has one writer.
+    """Keys of one width, with their columns. There is one writer.
 
     Args:
         width: of a key.
-        device: where keys are and products are made. A GPU must multiply whole float32: leave
-            `torch.backends.cuda.matmul.allow_tf32` False, as it is by default.
+        device: where keys are stored and multiplied. A GPU must multiply in full float32: leave
+            `torch.backends.cuda.matmul.allow_tf32` at its default, False.
 
     Raises:
-        ValueError: a width below 1.
+        ValueError: the width is below 1.
     """
 
     def __init__(self, width: int, device: torch.device | str = "cpu") -> None:
@@ -87,7 +87,7 @@ class Entries:
 
     @property
     def ids(self) -> Integers:
-        """Of all entries, ascending, int64 [N]."""
+        """Ids of all entries, ascending, int64 [N]."""
         return np.sort(self._ids.reshape(-1)[self._places()])
 
     # ---- writing -----------------------------------------------------------------------------------------------------
@@ -95,13 +95,13 @@ class Entries:
     def append(self, keys: Any, columns: Mapping[str, Any], ids: Integers | None = None) -> Integers:
         """Add M entries. Returns their ids, int64 [M].
 
-        keys: [M, width], of any length but zero.
+        keys: [M, width], of any length except zero.
         columns: [M] by name, all of `COLUMNS`; without `owner` it is the task. Owners are 0 or more.
-        ids: int64 [M], ascending and above all that were, for one of several shards; by default the next.
+        ids: int64 [M], ascending and above all earlier ones, for one of several shards; by default the next ones.
 
         Raises:
-            ValueError: a column is missing, unknown, of another length or type or not finite, or ids or owners are not
-                as said.
+            ValueError: a column is missing, unknown, of another length or type or not finite, or ids or owners are
+                invalid.
         """
         made, given, values = self.checked(keys, columns, ids)
         self._put(made, given, values)
@@ -110,7 +110,7 @@ class Entries:
     def checked(
         self, keys: Any, columns: Mapping[str, Any], ids: Integers | None = None
     ) -> tuple[Tensor, Integers, dict[str, NDArray[Any]]]:
-        """Normalised keys, ids and all columns of entries that `append` would add; nothing is added.
+        """Normalised keys, ids and all columns of the entries that `append` would add; adds nothing.
 
         Raises:
             ValueError: as `append`.
@@ -131,7 +131,7 @@ class Entries:
         return made, given, values
 
     def reserve(self, owners: int, room: int) -> None:
-        """Make room for so many owners and entries of each, so that nothing is copied until then."""
+        """Reserve room for this many owners and entries of each, so that nothing is copied until it is full."""
         old_owners, old_room = self._ids.shape
         if owners <= old_owners and room <= old_room:
             return
@@ -143,7 +143,7 @@ class Entries:
         self.sizes = np.concatenate([self.sizes, np.zeros(owners - len(self.sizes), np.int64)])
 
     def _put(self, keys: Tensor, ids: Integers, columns: Mapping[str, NDArray[Any]]) -> None:
-        """Entries with normalised keys and ascending ids, each behind those of its owner."""
+        """Add entries with normalised keys and ascending ids, each after its owner's entries."""
         if not len(ids):
             return
         owner = columns["owner"]
@@ -163,7 +163,7 @@ class Entries:
         self.next_id = int(ids[-1]) + 1
 
     def evict(self, ids: Any) -> int:
-        """Let go of the entries with these ids. Returns how many there were."""
+        """Remove the entries with these ids. Returns how many were removed."""
         before = len(self)
         for owner in np.flatnonzero(self.sizes):
             here = slice(0, int(self.sizes[owner]))
@@ -177,7 +177,7 @@ class Entries:
         return before - len(self)
 
     def keep_newest(self, most: int, each_owner: bool = False) -> int:
-        """Evict the oldest entries, by id, beyond so many in all or of each owner. Returns how many."""
+        """Evict the oldest entries, by id, above a limit in total or per owner. Returns how many were evicted."""
         if most < 0:
             raise ValueError(f"an index cannot keep {most} entries: 0 or more")
         if not each_owner:
@@ -189,19 +189,19 @@ class Entries:
     # ---- on disk -----------------------------------------------------------------------------------------------------
 
     def save(self, folder: Path, attempt: Attempt | None = None) -> None:
-        """Write all entries into a folder, in place of what it held; its parent exists.
+        """Write all entries into a folder, replacing its content; its parent must exist.
 
-        attempt: in whose name, where several may write.
+        attempt: the attempt that writes, where several may write.
 
         Raises:
-            Superseded: a newer attempt has begun; the folder still holds what it held.
+            Superseded: a newer attempt has begun; the folder is unchanged.
         """
         before = entry_files.begin(folder, attempt)
         name, digest = self.write(folder, attempt)
         entry_files.publish(folder, self.width, self.next_id, {name: digest}, before, attempt)
 
     def write(self, folder: Path, attempt: Attempt | None = None) -> tuple[str, str]:
-        """Write all entries into a file that does not count yet, for one of several shards. Returns its name and hash.
+        """Write all entries of one shard into a file that does not count yet. Returns its name and hash.
 
         Raises:
             Superseded: a newer attempt has begun.
@@ -215,7 +215,7 @@ class Entries:
 
     @classmethod
     def load(cls, folder: Path, device: torch.device | str = "cpu", shard: int = 0, of: int = 1) -> Self:
-        """What `save` wrote, key by key the same bits; of owners that are `shard` modulo `of`.
+        """Read the result of `save`, bit for bit; only owners that are `shard` modulo `of`.
 
         Raises:
             RetrievalError: there is no index, or it is damaged.
@@ -232,18 +232,18 @@ class Entries:
         return self._keys.view(-1, self.width)
 
     def _places(self) -> Integers:
-        """Addresses of all entries, which are owner * room + place in its row; int64 [N]."""
+        """Addresses of all entries, owner * room + index in its row; int64 [N]."""
         room = self._ids.shape[1]
         return np.concatenate([np.empty(0, np.int64), *(i * room + np.arange(n) for i, n in enumerate(self.sizes))])
 
 
 def _enough(needed: int, there: int) -> int:
-    """Half as much again as there is, if that does not do, so that growing is seldom."""
+    """New room: at least half more than before, so that growth is rare."""
     return there if needed <= there else max(needed, there * 3 // 2)
 
 
 def _filled(new: Any, old: Any, sizes: Integers) -> Any:
-    """New room, with the entries of the old. Copying what is not filled as well would make it take memory."""
+    """A larger array with the old entries. Unfilled room is not copied, because it would then take memory."""
     for owner, size in enumerate(sizes.tolist()):
         new[owner, :size] = old[owner, :size]
     return new

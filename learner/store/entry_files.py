@@ -1,4 +1,4 @@
-"""Files of a memory index: complete or absent, whoever reads, writes beside, or is killed.
+"""Files of a memory index: complete or absent, despite concurrent readers and writers, and kills.
 
     index/
       retrieval.json                        format, width, the next id, hashes of the files that count
@@ -6,11 +6,11 @@
 
     begin ──> write, once for each shard ──> publish            read ──> arrays of each file, perhaps one shard of them
 
-Every file is synced before `retrieval.json` names it, which is replaced as a whole: a reader sees the old entries or
-the new, and one that finds an old file gone reads `retrieval.json` once more. An index in one piece has one file, one
-in shards has one of each shard; whoever reads may deal them anew.
+Every file is synced before `retrieval.json`, which is replaced atomically, names it. So a reader sees the old entries
+or the new ones; if an old file is gone, it reads `retrieval.json` again. An unsharded index has one file, a sharded one
+has one per shard; readers may distribute entries over other shards.
 
-Limit: a shard reads every file, and of each keeps what is its own.
+Limit: a shard reads every file, and keeps its own entries of each.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from llm_service.errors import UsageError
 FORMAT = 2
 ABOUT = "retrieval.json"
 BEGUN = re.compile(r"\.entries-[0-9a-f]{16}(?:-a(\d+))?\.safetensors\..+")
-"""Names of files of entries that somebody has begun and not finished, with the number of its attempt."""
+"""Names of unfinished files of entries, with the number of their attempt."""
 
 Arrays = dict[str, NDArray[Any]]
 """`key`, `id` and the columns of entries."""
@@ -43,14 +43,14 @@ class RetrievalError(UsageError):
 
 
 def begin(folder: Path, attempt: Attempt | None) -> list[Path]:
-    """Make the folder, whose parent exists. Returns what goes once something newer is published.
+    """Create the folder, whose parent must exist. Returns the files to remove once something newer is published.
 
-    What a newer attempt writes from here on is not ours to remove.
+    Files that a newer attempt writes from now on are not included.
     """
     folder.mkdir(exist_ok=True)
     sync_folder(folder.parent)
     before = list(folder.glob("entries-*.safetensors"))
-    for path in folder.iterdir():  # a writer that was killed leaves what it had begun
+    for path in folder.iterdir():  # a killed writer leaves unfinished files
         begun = BEGUN.fullmatch(path.name)
         if begun and (attempt is None or int(begun[1] or 0) <= attempt.number):
             before.append(path)
@@ -58,7 +58,7 @@ def begin(folder: Path, attempt: Attempt | None) -> list[Path]:
 
 
 def write(folder: Path, arrays: Arrays, attempt: Attempt | None) -> tuple[str, str]:
-    """Write a file of entries, which does not count yet. Returns its name and hash.
+    """Write a file of entries that does not count yet. Returns its name and hash.
 
     Raises:
         Superseded: a newer attempt has begun.
@@ -73,7 +73,7 @@ def write(folder: Path, arrays: Arrays, attempt: Attempt | None) -> tuple[str, s
 def publish(
     folder: Path, width: int, next_id: int, files: Mapping[str, str], before: list[Path], attempt: Attempt | None
 ) -> None:
-    """Let these files count, by name and hash, and no others; `before` is what `begin` gave.
+    """Make exactly these files count, by name and hash; `before` is the result of `begin`.
 
     Raises:
         Superseded: a newer attempt has begun; the folder still holds what it held.
@@ -88,7 +88,7 @@ def publish(
 
 
 def about(folder: Path) -> dict[str, Any]:
-    """What `retrieval.json` says: `width`, `next_id`, and `sha256` by name of file.
+    """The content of `retrieval.json`: `width`, `next_id`, and `sha256` by file name.
 
     Raises:
         RetrievalError: there is no index, or it is damaged or of another version.
@@ -101,7 +101,7 @@ def about(folder: Path) -> dict[str, Any]:
 
 
 def read(folder: Path, shard: int = 0, of: int = 1) -> tuple[int, int, list[Arrays]]:
-    """Width, next id, and entries of each file; of owners that are `shard` modulo `of`.
+    """Width, next id, and entries of each file; only owners that are `shard` modulo `of`.
 
     Raises:
         RetrievalError: there is no index, or it is damaged.
@@ -111,13 +111,13 @@ def read(folder: Path, shard: int = 0, of: int = 1) -> tuple[int, int, list[Arra
     while says != before:
         try:
             return _read(folder, says, shard, of)
-        except FileNotFoundError:  # a writer has removed it, if `retrieval.json` says something else by now
+        except FileNotFoundError:  # a writer removed it if `retrieval.json` has changed meanwhile
             says, before = about(folder), says
     raise RetrievalError(f"{folder} is damaged: a file that {ABOUT} names is gone; build it again")
 
 
 def _read(folder: Path, says: Mapping[str, Any], shard: int, of: int) -> tuple[int, int, list[Arrays]]:
-    """What `retrieval.json` says counts.
+    """Read the files that `retrieval.json` names.
 
     Raises:
         FileNotFoundError: a file is gone.

@@ -1,21 +1,21 @@
-"""Finished episodes on disk: appended by many writers, read where they lie, complete or absent.
+"""Finished episodes on disk: appended by many writers, memory-mapped by readers, complete or absent.
 
     store/
-      store.json           what all of it is: format, columns, and what its maker says of it; written first
+      store.json           format, columns and metadata; written first
       00007.arrow          episodes, one row each: seed, length, total, success, kind, and a list a column of its steps
       00007.texts.arrow    the texts that they name: hash, text
-      00007.json           counts, and the sha256 of both files; written last: with it, the shard is there
+      00007.json           counts, and the sha256 of both files; written last: it makes the shard count
 
-What names of files say, and which count, is in `learner.store.shards`.
+`learner.store.shards` describes file names, and which files count.
 
-Two formats. In format 1 a row is a whole episode. In format 2 it is a piece of one (`learner.store.pieces`), which has
-further columns (env, episode, first, ended, source, task): the reader joins the pieces of an episode, from whichever
-shards, orders episodes by env and number, and leaves out those that are not whole.
+There are two formats. In format 1 a row is a whole episode. In format 2 it is a piece of one (`learner.store.pieces`),
+with further columns (env, episode, first, ended, source, task): the reader joins an episode's pieces from all shards,
+orders episodes by env and number, and leaves out incomplete ones.
 
 The files are of Arrow's IPC format (arrow.apache.org/docs/format), which every Arrow library reads. A step's array is
-flattened into its list; its shape is in the column's metadata. Step s of an episode holds what was observed before the
-action, the action, and the reward for it. Readers map shards into memory and copy the steps that are asked for: a store
-may be larger than memory, but for some 100 bytes a piece and 30 a text.
+flattened into its list; its shape is in the column's metadata. Step s of an episode holds the observation before the
+action, the action, and its reward. Readers map shards into memory and copy only the requested steps, so a store may be
+larger than memory; about 100 bytes a piece and 30 a text stay in memory.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ __all__ = [
 ]
 
 FORMAT, FORMAT_OF_PIECES = 1, 2
-OBSERVED = "obs."  # before the name of an observation field
+OBSERVED = "obs."  # prefix of the name of an observation field
 
 _TEXTS = pa.schema([("hash", pa.int64()), ("text", pa.string())])
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a step consists of."""
+    """The contents of a step."""
 
     fields: Mapping[str, Field]  # of an observation
     actions: tuple[str, ...]  # their names; empty for vectors
@@ -67,12 +67,12 @@ class Layout:
 
     @staticmethod
     def of(spec: EnvSpec, fields: Mapping[str, Field]) -> Layout:
-        """Steps in a world of which `fields` are observed."""
+        """The layout of steps in a world with these observation fields."""
         return Layout(dict(fields), spec.action_names, spec.action_shape)
 
     @property
     def columns(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-        """Type and shape of a step's entry in each column. A text is its hash."""
+        """Type and shape of a step's entry in each column. Texts are stored as hashes."""
         action = np.dtype(np.int16 if self.actions else np.float32)
         columns = {"action": (action, self.action_shape), "reward": (np.dtype(np.float32), ())}
         for name, field in self.fields.items():
@@ -80,7 +80,7 @@ class Layout:
         return columns
 
     def schema(self, rows: Sequence[str]) -> pa.Schema:
-        """Of a shard whose rows have these columns, beside those of steps."""
+        """The schema of a shard whose rows have these columns besides those of steps."""
         entries = [pa.field(name, pa.from_numpy_dtype(COLUMNS[name])) for name in rows]
         for name, (dtype, shape) in self.columns.items():
             values = pa.large_list(pa.from_numpy_dtype(dtype))
@@ -94,20 +94,20 @@ class Layout:
 
     @staticmethod
     def load(tree: Mapping[str, Any]) -> Layout:
-        """What `dump` gave."""
+        """Restore the result of `dump`."""
         fields = {n: Field(f["kind"], tuple(f["shape"]), f["size"]) for n, f in tree["fields"].items()}
         return Layout(fields, tuple(tree["actions"]), tuple(tree["action_shape"]))
 
 
 class EpisodeWriter:
-    """Adds shards to a store, which it makes if there is none.
+    """Adds shards to a store; creates it if there is none.
 
     Args:
-        folder: of the store; its parent exists.
+        folder: folder of the store; its parent must exist.
         layout: what a step consists of.
-        about: what else is to be known of all episodes: the world, who played. JSON.
-        attempt: in whose name, where several may write the store.
-        pieces: shards are of pieces of episodes, not of whole ones.
+        about: metadata of all episodes, JSON: the world, the player.
+        attempt: the attempt that writes, where several may write.
+        pieces: shards contain pieces of episodes instead of whole ones.
 
     Raises:
         StoreError: the folder holds a store of other episodes.
@@ -136,13 +136,13 @@ class EpisodeWriter:
 
     @staticmethod
     def join(folder: Path, attempt: Attempt, lives: tuple[int, ...]) -> EpisodeWriter:
-        """A writer that adds pieces to a store which another made, whatever that says of them.
+        """A writer that adds pieces to an existing store, whatever its metadata.
 
-        lives: numbers that grow, first to last, with each writer of the same shards in one attempt. Of a shard that
-            two have written, the later writer's is read, however late the earlier one wrote it.
+        lives: numbers that increase with each writer of the same shards in one attempt; they are compared from first to
+            last. If two writers wrote a shard, readers use the later writer's, even if the earlier one wrote it last.
 
         Raises:
-            StoreError: there is none, or it has no pieces.
+            StoreError: there is no store, or it has no pieces.
         """
         says = _about(folder)
         if says.get("columns") != list(COLUMNS):
@@ -156,14 +156,15 @@ class EpisodeWriter:
     def write(
         self, name: str, episodes: Episodes | Pieces, steps: Steps, texts: Mapping[int, str], **more: int
     ) -> dict[str, Any]:
-        """Write shard `name`, in place of one of that name: all of it or none. Returns its entry.
+        """Write shard `name`, completely or not at all; replaces one of that name. Returns its entry.
 
-        A writer of an attempt writes a shard once: a newer one may count on it already. If it is there, that is all.
+        A writer of an attempt writes a shard once, because a newer attempt may already refer to it. If it exists,
+        nothing is written.
 
-        episodes: E finished ones, or pieces.
-        steps: of them, sum(length) in all.
-        texts: by hash, all that the steps name.
-        more: kept in the entry.
+        episodes: E finished episodes, or pieces.
+        steps: their steps, sum(length) in total.
+        texts: by hash, all texts that the steps name.
+        more: further values for the entry.
         """
         stem = name + self._suffix
         if self._suffix and (self.folder / f"{stem}.json").exists():
@@ -197,20 +198,21 @@ class EpisodeWriter:
 
 
 class EpisodeStore:
-    """The whole episodes of a folder, for reading: those whose shards are there now.
+    """The complete episodes of a folder, for reading: those whose shards exist now.
 
     Attributes:
-        layout, about: as their writers said.
+        layout, about: as written.
         seed, length, total, success, kind: [E], of each episode.
-        env, episode: [E], whose episode it is, and its number there; in stores of whole episodes 0, 1, ... of env 0.
-        source: [E], the training step at which it ended; 0 where the store does not say. Of learning histories: the
-            steps that the learner of its task had had by then.
-        task: [E], which of the world's tasks it was of; 0 where the store does not say.
-        first: int64 [E + 1], the number of each episode's first step, and that of all steps.
-        unfinished: how many episodes are not whole, and left out.
+        env, episode: [E], env of the episode, and its number there; in stores of whole episodes, all are of env 0,
+            numbered 0, 1, ...
+        source: [E], the training step at which it ended; 0 if unknown. In learning histories: the number of steps that
+            the learner of its task had taken by then.
+        task: [E], its task in the world; 0 if unknown.
+        first: int64 [E + 1], index of each episode's first step, and the total number of steps.
+        unfinished: number of incomplete episodes, which are left out.
 
     Raises:
-        StoreError: there is no store, or a part of it is damaged or of another kind.
+        StoreError: there is no store, or a part of it is damaged or has another format.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -244,9 +246,9 @@ class EpisodeStore:
     task: NDArray[np.int64]
 
     def _find(self, length: NDArray[np.int32], order: NDArray[np.intp]) -> None:
-        """Note where the steps lie of pieces of these lengths, joined in this order, as runs of rows of one shard."""
+        """Record where the steps of pieces are, joined in this order, as runs of rows in one shard each."""
         counts = [len(shard.rows["length"]) for shard in self._shards]
-        begins = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])  # of pieces, in all shards together
+        begins = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])  # of pieces, over all shards
         of_shard = begins[np.cumsum([0, *counts])]
         shard = np.repeat(np.arange(len(counts)), counts)[order]
         row, length = (begins[:-1] - np.repeat(of_shard[:-1], counts))[order], length[order]
@@ -264,7 +266,7 @@ class EpisodeStore:
         return int(self.first[-1])
 
     def rows(self, index: NDArray[np.int64]) -> Steps:
-        """Copies of the steps `index` [B], numbered through all episodes as `first` says.
+        """Copies of the steps `index` [B], numbered over all episodes as in `first`.
 
         Raises:
             IndexError: there is no such step.
@@ -286,7 +288,7 @@ class EpisodeStore:
         """The texts with these hashes [U].
 
         Raises:
-            StoreError: one is not there.
+            StoreError: one is missing.
         """
         found = np.searchsorted(self._hashes, hashes).clip(max=max(0, len(self._hashes) - 1))
         if len(hashes) and (not len(self._hashes) or (self._hashes[found] != hashes).any()):
@@ -296,7 +298,7 @@ class EpisodeStore:
 
 
 class _Shard:
-    """One shard, mapped and verified: `rows` by the names given, and `columns`, views [steps, ...] of the file."""
+    """One shard, mapped and verified: `rows` by the given names, and `columns`, views [steps, ...] of the file."""
 
     def __init__(self, folder: Path, name: str, entry: Mapping[str, Any], layout: Layout, names: Sequence[str]) -> None:
         place = folder / name
@@ -330,7 +332,7 @@ def _about(folder: Path) -> dict[str, Any]:
 
 
 def _map(path: Path) -> pa.RecordBatch:
-    """The rows of a file, where they lie. The mapping lives as long as they do; no file stays open."""
+    """The rows of a memory-mapped file. The mapping lives as long as they do; no file stays open."""
     with pa.memory_map(str(path)) as source:
         return pa.ipc.open_file(source).get_batch(0)
 

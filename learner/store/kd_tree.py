@@ -1,12 +1,12 @@
-"""A k-d tree that grows: the compiled half of `learner/store/neighbours.py`.
+"""A growing k-d tree: the compiled half of `learner/store/neighbours.py`.
 
     node 0, x < 3.0 ──┬── node 2, a leaf: bucket 0
                       └── node 3, y < 1.5 ──┬── node 4, a leaf: bucket 1
                                             └── node 5, a leaf: bucket 2
 
-A split takes a number i from `spare`, here 1 and then 2: nodes 2i and 2i + 1 are new, and bucket i is the right one's.
-Points lie in the buckets of leaves, coordinate by coordinate, so that the distances to all of them are a few vector
-instructions. A leaf that is full is split at the median of its widest side; equal coordinates stay together.
+A split takes a number i from `spare`, here 1 and then 2: nodes 2i and 2i + 1 are new, and bucket i belongs to the right
+one. Leaves store points in buckets, coordinate by coordinate, so that a few vector instructions compute all distances.
+A full leaf is split at the median of its widest side; equal coordinates stay together.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from envs.compiler import compiled
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-SPARE, DEEPEST = range(2)  # in a tree's counters
+SPARE, DEEPEST = range(2)  # indices of a tree's counters
 
 NODE = np.dtype([("plane", np.float64), ("axis", np.int16), ("count", np.int16), ("link", np.int32)])
-"""Of a branch: points below `plane` on this axis go to node `link`, others to `link` + 1. A leaf has axis -1, and
+"""A branch sends points below `plane` on this axis to node `link`, others to `link` + 1. A leaf has axis -1, and
 `count` points in bucket `link`."""
 
 
 class Tree(NamedTuple):
-    """The arrays of a tree that has room for R buckets. Without points it is one leaf, node 0 with bucket 0."""
+    """The arrays of a tree with room for R buckets. Without points it is one leaf, node 0 with bucket 0."""
 
     nodes: NDArray[Any]  # NODE [2R]
     points: Floats  # [R, D, leaf], by bucket
-    numbers: Integers  # [R, leaf], who the points are
-    spare: Integers  # [R], the first counters[SPARE] of them are the numbers that splits may take
+    numbers: Integers  # [R, leaf], numbers of the points
+    spare: Integers  # [R], the first counters[SPARE] are free numbers for splits
     counters: Integers  # [2]
 
 
 def sapling(dimensions: int, leaf: int, room: int) -> Tree:
-    """A tree without points, whose leaves hold up to `leaf`."""
+    """An empty tree whose leaves hold up to `leaf` points."""
     nodes, points, numbers = np.zeros(2, NODE), np.empty((1, dimensions, leaf)), np.empty((1, leaf), np.int64)
     nodes["axis"] = -1
     return with_room(Tree(nodes, points, numbers, np.empty(1, np.int64), np.zeros(2, np.int64)), room)
 
 
 def with_room(tree: Tree, room: int) -> Tree:
-    """The same tree with room for more buckets, `room` in all."""
+    """The same tree with room for `room` buckets."""
     nodes, points, numbers, spare, counters = tree
     new = np.arange(room - 1, len(spare) - 1, -1)
     spare = _lengthened(spare, room)
@@ -63,7 +63,7 @@ def _lengthened(array: NDArray[Any], length: int) -> NDArray[Any]:
 
 @compiled
 def _depth_limit(count: int, dimensions: int) -> int:
-    """Twice what so many points need, and what equal coordinates may add."""
+    """Room for twice this many points, and for the extra buckets that equal coordinates may need."""
     bits = 0
     while count > 0:
         count >>= 1
@@ -75,14 +75,14 @@ def _depth_limit(count: int, dimensions: int) -> int:
 def insert(
     tree: Tree, root: int, depth: int, limited: bool, k: int, points: Floats, numbers: Integers, first: int
 ) -> tuple[int, bool]:
-    """Insert points below a node, from row `first` on, until one finds no spare numbers or makes a branch too deep.
+    """Insert points below a node, from row `first` on, until free numbers run out or a branch gets too deep.
 
-    root, depth: the node, and how deep it lies.
-    limited: look out for branches that are too deep for all points so far.
-    k: copies of one point that are kept at least.
-    numbers: [M] of the points [M, D]; where `limited`, how many points came before each.
+    root, depth: the node and its depth.
+    limited: stop at branches that are too deep for the number of points so far.
+    k: least number of copies of one point that are kept.
+    numbers: [M], numbers of the points [M, D]; if `limited`, the number of points before each.
 
-    Returns the row after the last, and whether that one made a branch too deep.
+    Returns the row after the last inserted one, and whether that point made a branch too deep.
     """
     nodes, counters = tree.nodes, tree.counters
     dimensions, leaf = tree.points.shape[1:]
@@ -108,7 +108,7 @@ def insert(
 
 @compiled
 def _split(tree: Tree, node: int, k: int) -> bool:
-    """Make two of a full leaf; or, where all of its points are one, forget all but k. Was it split?"""
+    """Split a full leaf; if all of its points are equal, remove all but k. Returns whether it was split."""
     nodes, points, numbers = tree.nodes, tree.points, tree.numbers
     dimensions, leaf = points.shape[1:]
     bucket, axis, widest = nodes[node].link, 0, 0.0
@@ -152,16 +152,17 @@ def _make_leaf(nodes: NDArray[Any], node: int, bucket: int, count: int) -> None:
 
 @compiled
 def search(tree: Tree, queries: Floats, squares: Floats, numbers: Integers) -> None:
-    """Of each query, put the squared distances of nearer points into its row of `squares`, ascending; column 0 is -1.
+    """For each query, insert the squared distances of nearer points into its row of `squares`, ascending; column 0 is
+    -1.
 
-    numbers: likewise the points' numbers; or empty, which is faster.
+    numbers: the points' numbers in the same order; or empty, which is faster.
     """
     nodes, points = tree.nodes, tree.points
     dimensions, leaf = points.shape[1:]
     k = squares.shape[1] - 1
-    waiting = np.empty(tree.counters[DEEPEST] + 1, np.int64)  # nodes to look into,
-    gaps = np.empty((tree.counters[DEEPEST] + 1, dimensions))  # the distance to each on each axis, squared,
-    reach = np.empty(tree.counters[DEEPEST] + 1)  # and the sum of these
+    waiting = np.empty(tree.counters[DEEPEST] + 1, np.int64)  # stack of nodes to visit,
+    gaps = np.empty((tree.counters[DEEPEST] + 1, dimensions))  # squared distance to each on each axis,
+    reach = np.empty(tree.counters[DEEPEST] + 1)  # and the sum of these over axes
     gap, found, ordered, ranks = np.empty(dimensions), np.empty(leaf), np.empty(leaf), np.empty(leaf, np.int64)
     for i in range(len(queries)):
         query, best = queries[i], squares[i]
@@ -201,9 +202,9 @@ def search(tree: Tree, queries: Floats, squares: Floats, numbers: Integers) -> N
 
 @compiled
 def _keep(best: Floats, found: Floats, ranks: Integers, ordered: Floats, count: int) -> None:
-    """Put the smallest of best[1:] and found[:count], ascending, into best[1:]. Without a branch for each."""
+    """Put the smallest of best[1:] and found[:count], ascending, into best[1:], without branches."""
     k = len(best) - 1
-    if best[1] == np.inf:  # all at once: how many are smaller than each?
+    if best[1] == np.inf:  # rank all at once: count the smaller ones of each
         ranks[:count] = 0
         for r in range(count):
             square = found[r]
@@ -212,7 +213,7 @@ def _keep(best: Floats, found: Floats, ranks: Integers, ordered: Floats, count: 
         ordered[:count] = -1.0
         for s in range(count):
             ordered[ranks[s]] = found[s]
-        for j in range(min(k, count)):  # of equal ones, the first has its rank, and the others' are left out
+        for j in range(min(k, count)):  # among equals, the first has the rank, and the others' ranks stay empty
             best[j + 1] = max(best[j], ordered[j])
         return
     bound, nearer = best[k], 0
@@ -227,7 +228,7 @@ def _keep(best: Floats, found: Floats, ranks: Integers, ordered: Floats, count: 
 
 @compiled
 def _keep_numbered(best: Floats, kept: Integers, found: Floats, numbers: Integers, count: int) -> None:
-    """The same, and which they are."""
+    """The same, with the points' numbers."""
     k = len(best) - 1
     for s in range(count):
         if found[s] < best[k]:
@@ -240,7 +241,7 @@ def _keep_numbered(best: Floats, kept: Integers, found: Floats, numbers: Integer
 
 @compiled
 def means_of_roots(squares: Floats, first: int, last: int, means: Floats) -> None:
-    """The mean root of columns first..last - 1 of each row."""
+    """The mean square root of columns first..last - 1 of each row."""
     for i in range(len(squares)):
         total = 0.0
         for j in range(first, last):
@@ -250,7 +251,7 @@ def means_of_roots(squares: Floats, first: int, last: int, means: Floats) -> Non
 
 @compiled
 def overgrown(tree: Tree, point: Floats) -> tuple[int, int, int]:
-    """The smallest branch around a point that is too deep there: its node, that one's depth, and how many it holds."""
+    """The smallest branch around a point that is too deep there: its node, depth and number of points."""
     nodes = tree.nodes
     path = np.empty(tree.counters[DEEPEST] + 1, np.int64)
     node, depth = 0, 0
@@ -270,7 +271,7 @@ def overgrown(tree: Tree, point: Floats) -> tuple[int, int, int]:
 
 @compiled
 def _held(tree: Tree, root: int) -> int:
-    """How many points there are below a node."""
+    """Number of points below a node."""
     waiting = np.empty(tree.counters[DEEPEST] + 1, np.int64)
     waiting[0], top, count = root, 1, 0
     while top > 0:
@@ -286,7 +287,8 @@ def _held(tree: Tree, root: int) -> int:
 
 @compiled
 def uproot(tree: Tree, root: int, points: Floats, numbers: Integers) -> None:
-    """Make an empty leaf of a node, give back what splits below it took, and put what it held into points, numbers."""
+    """Turn a node into an empty leaf, free the numbers that splits below it took, and copy its points into points,
+    numbers."""
     nodes, counters = tree.nodes, tree.counters
     waiting = np.empty(counters[DEEPEST] + 1, np.int64)
     waiting[0], top, count = root, 1, 0
@@ -306,4 +308,4 @@ def uproot(tree: Tree, root: int, points: Floats, numbers: Integers) -> None:
     node = root
     while nodes[node].axis >= 0:
         node = nodes[node].link
-    _make_leaf(nodes, root, nodes[node].link, 0)  # the leftmost leaf's bucket is the only one not given back
+    _make_leaf(nodes, root, nodes[node].link, 0)  # only the leftmost leaf's bucket is not freed

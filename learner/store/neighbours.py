@@ -1,20 +1,20 @@
-"""The nearest of many points, of which more come all the time: exact, and never built anew as a whole.
+"""Exact nearest neighbours among a growing set of points, without ever rebuilding the whole index.
 
-    insert(points [M, D])         each goes down to its leaf; a leaf that is full becomes two, at the median
+    insert(points [M, D])         each goes down to its leaf; a full leaf is split at the median
     mean_distance(queries, k)     down to the query's leaf, then up again wherever something nearer may be
-    nearest(queries, k)           the same, and which points they are
+    nearest(queries, k)           the same, with the points' numbers
 
 A k-d tree (Friedman, Bentley and Finkel 1977) with its points in leaves of up to `LEAF`, split along their widest side.
-The distance to a box comes from that to the box before it (Arya and Mount 1993). Points that arrive in order, from left
-to right say, would make it a list: a branch that is more than twice as deep as what it holds needs is planted anew with
-its points shuffled (Galperin and Rivest 1993, for search trees). More copies of one point than anybody can ask for
-change no answer, so that they are forgotten: any leaf that is full can be split.
+The distance to a box is updated from that of its parent box (Arya and Mount 1993). Points that arrive in order, for
+example from left to right, would degrade the tree to a list. So a branch that is more than twice as deep as its number
+of points requires is rebuilt with its points shuffled (Galperin and Rivest 1993, for search trees). Copies of one point
+beyond k change no answer and are removed, so any full leaf can be split.
 
-The tree follows from the points and their order, however they were batched. It is not saved: insert them again.
+The tree depends only on the points and their order, not on batches. It is not saved: insert the points again.
 
-Limit: with 2 dimensions and k=15 a query reads some three leaves of 30 points each. Of its 0.9 us at 1e5 points half is
-that, half keeping the 15 smallest of 90 numbers, which is done without a branch for each; at 1e6 waiting for memory is
-as much again. More dimensions mean more leaves that are near: 3 us with 4, 11 with 6, 180 with 12.
+Limit: with 2 dimensions and k=15 a query reads about three leaves of 30 points each. It takes 0.9 us at 1e5 points:
+half for reading, half for keeping the 15 smallest of 90 numbers, without branches. At 1e6, waiting for memory takes as
+long again. With more dimensions more leaves are near: 3 us with 4, 11 with 6, 180 with 12.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from learner.store.kd_tree import (
     with_room,
 )
 
-LEAF = 48  # points; of 24, 32, 40, 48 and 64 the fastest with 2 dimensions
+LEAF = 48  # points; the fastest of 24, 32, 40, 48 and 64 with 2 dimensions
 MOST = 10_000
 _NO_NUMBERS = np.empty((0, 0), np.int64)
 
 
 class Neighbours:
-    """Points in D dimensions, and which are near.
+    """Points in D dimensions, and their nearest neighbours.
 
     Args:
         dimensions: D, at least 1.
-        k: the most neighbours that will be asked for, at most `MOST`.
+        k: largest number of neighbours that queries will need, at most `MOST`.
 
     Raises:
-        ValueError: one of them is too small, or k too large.
+        ValueError: an argument is too small, or k is too large.
     """
 
     def __init__(self, dimensions: int, k: int = 15) -> None:
@@ -63,10 +63,10 @@ class Neighbours:
         return self._count
 
     def insert(self, points: NDArray[Any]) -> None:
-        """Add M points [M, D], finite, with the next M numbers.
+        """Add M finite points [M, D]; they get the next M numbers.
 
         Raises:
-            ValueError: they have another shape, or are not finite.
+            ValueError: the points have another shape, or are not finite.
         """
         points = self._checked(points)
         numbers = np.arange(self._count, self._count + len(points))
@@ -76,7 +76,7 @@ class Neighbours:
     def nearest(self, queries: NDArray[Any], k: int) -> tuple[Floats, Integers]:
         """Distances float64 [Q, k] to the k nearest points of each query [Q, D], ascending, and their numbers [Q, k].
 
-        Of points equally far any, but always the same. Where there are fewer than k: inf, and -1.
+        Ties are broken arbitrarily, but always in the same way. Missing neighbours: inf, and -1.
 
         Raises:
             ValueError: the queries have another shape or are not finite, or k is not in 1..self.k.
@@ -90,10 +90,10 @@ class Neighbours:
     ) -> Floats:
         """Mean Euclidean distance, float64 [Q], of each query [Q, D] to the k nearest of all points and `others`.
 
-        others: [P, D], points for this once: a population, say.
-        without_self: each query is one of the points or others itself. It is the nearest of the k, and left out of the
-            mean, which is then over k - 1 (Salehi and Doncieux 2023, whose 15 are 14).
-        Where there are fewer than k points, of these; where there are none, inf: nothing is near.
+        others: [P, D], additional points for this call only, such as a population.
+        without_self: each query is itself one of the points or others. Then it is the nearest of the k and is left out
+            of the mean, which is over k - 1 (Salehi and Doncieux 2023, whose 15 are 14).
+        With fewer than k points, the mean is over these; without any, it is inf.
 
         Raises:
             ValueError: queries or others have another shape or are not finite, or k is not in 1..self.k.
@@ -121,7 +121,7 @@ class Neighbours:
         return points
 
     def _blank(self, queries: Floats, k: int) -> tuple[Floats, Integers]:
-        """Squared distances and numbers [Q, 1 + k] before anything is found. Column 0 is nearer than anything."""
+        """Initial squared distances and numbers [Q, 1 + k]. Column 0 is smaller than any distance."""
         if not 1 <= k <= self.k:
             raise ValueError(f"k is {k}: these neighbours were made for 1 to {self.k}")
         squares, numbers = np.full((len(queries), 1 + k), np.inf), np.full((len(queries), 1 + k), -1)
@@ -139,7 +139,7 @@ class Neighbours:
                 self._tree = with_room(self._tree, 2 * len(self._tree.spare))
 
     def _replant(self, point: Floats) -> None:
-        """Plant the smallest branch around a point that is too deep for what it holds once more, in random order."""
+        """Rebuild, in random order, the smallest branch around a point that is too deep for its number of points."""
         node, depth, count = overgrown(self._tree, point)
         points, numbers = np.empty((count, self.dimensions)), np.empty(count, np.int64)
         uproot(self._tree, node, points, numbers)

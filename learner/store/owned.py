@@ -1,7 +1,7 @@
-"""Whose an archive's files are: each name carries the number of the attempt at the run that wrote it.
+"""Ownership of an archive's files: each name contains the number of the attempt that wrote it.
 
-`archive-a0002.json` is the index of attempt 2, and that of the newest attempt counts. `000000000-1026-a0002.parquet` is
-a shard of it. A name without a number is of no attempt, which counts as 0.
+`archive-a0002.json` is the index of attempt 2; the newest attempt's index counts. `000000000-1026-a0002.parquet` is one
+of its shards. A name without a number belongs to no attempt, which counts as 0.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from pathlib import Path
 
 from llm_service.files import replacing
 
-ABOUT = "archive.json"  # the index, where no attempt has written
+ABOUT = "archive.json"  # the index without an attempt
 
 _INDEX = re.compile(r"archive(-a(?P<attempt>\d+))?\.json")
-_SHARD = re.compile(r"\.?(?P<rows>\d+-\d+)(-a(?P<attempt>\d+))?\.parquet(\.[0-9a-f]+)?")  # or what a killed writer left
+_SHARD = re.compile(r"\.?(?P<rows>\d+-\d+)(-a(?P<attempt>\d+))?\.parquet(\.[0-9a-f]+)?")  # or an unfinished one
 _LEFT = re.compile(r"\.archive(-a(?P<attempt>\d+))?\.json\.[0-9a-f]+")
 
 
 def index_of(folder: Path) -> Path | None:
-    """The index that counts, of the newest attempt that wrote one; None if the folder holds no archive."""
+    """The index that counts: that of the newest attempt. None if the folder holds no archive."""
     found = [path for path in Path(folder).glob("archive*.json") if _INDEX.fullmatch(path.name)]
     return max(found, key=lambda path: whose(path.name) or 0, default=None)
 
 
 def index_name(attempt: int) -> str:
-    """Of the index that an attempt writes; 0 for none."""
+    """File name of an attempt's index; 0 for no attempt."""
     return f"archive-a{attempt:04d}.json" if attempt else ABOUT
 
 
 def whose(name: str) -> int | None:
-    """The number of the attempt that a file of an archive is of, 0 without one; None for any other file."""
+    """The attempt number of an archive's file, 0 without one; None for any other file."""
     found = _INDEX.fullmatch(name) or _SHARD.fullmatch(name) or _LEFT.fullmatch(name)
     return int(found["attempt"] or 0) if found else None
 
 
 def own(shard: Path, suffix: str) -> Path:
-    """The same shard under a name of an attempt whose files have this suffix, whatever becomes of the other name.
+    """The same shard under a name with this attempt's suffix, independent of the original name.
 
-    A link, which costs nothing; a copy where the file system has no links.
+    It is a hard link, which costs nothing, or a copy if the file system has no links.
 
     Raises:
-        FileNotFoundError: it is not there.
+        FileNotFoundError: the shard is missing.
     """
     named = _SHARD.fullmatch(shard.name)
     path = shard.with_name(f"{named['rows'] if named else shard.stem}{suffix}.parquet")

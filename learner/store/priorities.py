@@ -1,9 +1,9 @@
-"""Sums of priorities as a binary tree: draw a row in proportion to its priority, change one, both in log2(rows) steps.
+"""Sums of priorities as a binary tree: sample a row in proportion to its priority, or change one, in log2(rows) steps.
 
     nodes[1] is the total; nodes[i] = nodes[2i] + nodes[2i + 1]; the leaves are the priorities themselves
 
-An inner node is always the sum of its two children as they are, never corrected by differences: no error gathers, and
-a tree that is built anew from its leaves is equal to the last bit.
+An inner node is always recomputed as the sum of its two children, never corrected by differences. So no error
+accumulates, and a tree rebuilt from its leaves is equal to the last bit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Rows = NDArray[np.int64]
 
 
 class SumTree:
-    """Priorities float64 [rows], at first all 0. What has priority 0 is never drawn."""
+    """Priorities float64 [rows], initially 0. Rows with priority 0 are never sampled."""
 
     def __init__(self, rows: int) -> None:
         self._first = 1 << max(1, (rows - 1).bit_length())  # the node of leaf 0
@@ -32,11 +32,11 @@ class SumTree:
         return float(self._nodes[1])
 
     def set(self, row: Rows, priority: Numbers) -> None:
-        """Give rows [K] these priorities [K], none negative; of a row named twice, the last one holds."""
+        """Set priorities [K], none negative, of rows [K]; for a repeated row, the last value counts."""
         _set(self._nodes, row + self._first, priority)
 
     def replace(self, priority: Numbers) -> None:
-        """Take all priorities [rows] anew."""
+        """Replace all priorities [rows]."""
         self.leaves[:] = priority
         _sum(self._nodes)
 
@@ -71,7 +71,7 @@ def _find(nodes: Numbers, mass: Numbers, rows: Rows) -> None:
         left_over, node = mass[b], np.int64(1)
         while node < half:
             node *= 2
-            # A mass that rounding pushed past the last priority must not end at a row that has none.
+            # Rounding may push a mass past the last priority; it must not select a row with priority 0.
             if left_over >= nodes[node] and nodes[node + 1] > 0:
                 left_over -= nodes[node]
                 node += 1

@@ -1,13 +1,13 @@
-"""Inner products of queries and keys, of which only the largest are wanted.
+"""The largest inner products of queries and keys.
 
-    products at hand [R, N]  ──largest──────────> the largest of each row
-    queries, blocks of keys  ──largest_products─> the same, without all of them being anywhere at once
+    existing products [R, N] ──largest──────────> the largest of each row
+    queries, blocks of keys  ──largest_products─> the same, without ever holding all products
 
-A block's products, four megabytes, stay in the processor's cache while they are compared with what each query has
-found so far. The more keys it has met, the fewer pass: of N keys in any order about `count` of each further doubling.
+A block's products, four megabytes, stay in the processor's cache while they are compared with each query's best so far.
+The more keys were compared, the fewer pass: in random order, about `count` in each doubling of N keys.
 
-Limit: the matrix product, 2 * width operations a query and key; comparing costs a fifteenth of that. Many owners of a
-few keys each cost a small product each.
+Limit: the matrix product, 2 * width operations per query and key; comparing costs a fifteenth of that. Many owners with
+few keys cost one small product each.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 BLOCK = 2**20
-"""Products that are made at once, 4 MB."""
+"""Products per block, 4 MB."""
 
 
 def multiply(left: Tensor, right: Tensor, product: Tensor) -> None:
-    """Write left @ right, of matrices or of equally many of them. On one thread of a processor by NumPy's OpenBLAS,
-    which is a tenth faster at these shapes than PyTorch's MKL, where that is not Intel's; it does not know how many
-    threads PyTorch was given."""
+    """Write left @ right, of matrices or of equal numbers of them. With one CPU thread it uses NumPy's OpenBLAS, which
+    is a tenth faster at these shapes than PyTorch's MKL on processors that are not Intel's; OpenBLAS ignores PyTorch's
+    number of threads."""
     if product.device.type == "cpu" and torch.get_num_threads() == 1:
         np.matmul(left.numpy(), right.numpy(), out=product.numpy())
     else:
@@ -41,7 +41,7 @@ def multiply(left: Tensor, right: Tensor, product: Tensor) -> None:
 
 
 def products_of(own: Sequence[tuple[Tensor, Tensor]], most: float) -> Tensor:
-    """Products of queries, each with all keys of its owner, [rows, N]; -inf where one is larger than `most`.
+    """Products of each query with all keys of its owner, [rows, N]; -inf where one is larger than `most`.
 
     own: queries [owners, R, width] and keys [owners, N, width] of the same owners; R may differ.
     """
@@ -53,9 +53,9 @@ def products_of(own: Sequence[tuple[Tensor, Tensor]], most: float) -> Tensor:
 
 
 def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Places int64 [R, count] of the largest values of each row [R, N], and these, descending.
+    """Indices int64 [R, count] of the largest values of each row [R, N], and the values, descending.
 
-    Columns are taken in groups first: the largest `count` lie in the `count` groups whose maxima are largest.
+    Columns are grouped first: the largest `count` values are in the `count` groups with the largest maxima.
     """
     rows, columns = values.shape
     group = math.isqrt(columns // count)
@@ -76,24 +76,25 @@ def largest_products(queries: Tensor, keys: Sequence[Tensor], count: int, most: 
     """The largest products with all keys.
 
     queries: [R, width].
-    keys: of each [n, width]; they are numbered one after the other.
-    count: how many are wanted, no more than there are keys.
-    most: larger products count for nothing.
+    keys: blocks of keys, [n, width] each, numbered consecutively.
+    count: number of results, at most the number of keys.
+    most: larger products are ignored.
 
     Returns:
-        Numbers of keys int64 [R, count], and their products, descending; any number, and -inf, where there are no more.
+        Numbers of keys int64 [R, count], and their products, descending; an arbitrary number and -inf if there are no
+        more.
     """
     rows, device = len(queries), queries.device
     size = max(1, BLOCK // rows)
     made = torch.empty((size, rows), device=device)
     top = torch.full((rows, count), -math.inf, device=device)
     numbers = torch.zeros((rows, count), dtype=torch.int64, device=device)
-    waiting: list[tuple[Tensor, Tensor, Tensor]] = []  # rows, numbers and products of what passed
+    waiting: list[tuple[Tensor, Tensor, Tensor]] = []  # rows, numbers and products of those that passed
     first, passed = 0, 0
     for block in (own[begin : begin + size] for own in keys for begin in range(0, len(own), size)):
         found = made[: len(block)]
         multiply(block, queries.T, found)
-        if not first:  # the first block, none is empty: there is nothing to compare with
+        if not first:  # the first block: there is nothing to compare with yet
             several = min(count, len(block))
             top[:, :several], numbers[:, :several] = found.masked_fill_(found > most, -math.inf).T.topk(several)
             first = len(block)
@@ -108,8 +109,7 @@ def largest_products(queries: Tensor, keys: Sequence[Tensor], count: int, most: 
 
 
 def passing(products: Tensor, above: Tensor, most: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Which products [N, R] are larger than each column's bound [R] and no larger than `most`: rows, columns, and they
-    themselves, in order."""
+    """The products [N, R] above each column's bound [R] and at most `most`: rows, columns and values, in order."""
     if products.device.type == "cpu":
         found = _passing(products.numpy(), above.contiguous().numpy(), np.float32(most))
         return torch.from_numpy(found[0]), torch.from_numpy(found[1]), torch.from_numpy(found[2])
@@ -119,7 +119,7 @@ def passing(products: Tensor, above: Tensor, most: float) -> tuple[Tensor, Tenso
 
 @compiled
 def _passing(products: Floats, above: Floats, most: np.float32) -> tuple[Integers, Integers, Floats]:
-    """Hardly any pass: a row is first counted, eight at once, and mostly left."""
+    """Few pass, so each row is first counted, eight values at once, and mostly skipped."""
     counts = np.empty(len(products), np.int32)
     total = 0
     for i in range(len(products)):
@@ -141,7 +141,7 @@ def _passing(products: Floats, above: Floats, most: np.float32) -> tuple[Integer
 
 
 def _joined(top: Tensor, numbers: Tensor, waiting: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """The largest of what each row [R, count] had and of what passed since, and their numbers."""
+    """The largest of each row's values [R, count] and of those that passed since, and their numbers."""
     row, number, value = (torch.cat(parts) for parts in zip(*waiting, strict=True))
     counts = torch.bincount(row, minlength=len(top))
     order = row.argsort(stable=True)

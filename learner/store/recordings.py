@@ -1,12 +1,12 @@
-"""Histories that others have recorded: a task's transitions in a file of NumPy (.npz), read, checked and cut.
+"""Histories recorded elsewhere: a task's transitions in a NumPy file (.npz), read, checked and cut into episodes.
 
     observations, next_observations [S, D]; actions, rewards, dones [S] ──> Recording: whole episodes, in order
 
-So Schmied et al. 2024 (arXiv 2410.07071) publish theirs. An episode ends with a step that is done; steps after the last
-of these are dropped. A further axis of one env, [S, 1, D], may be there. Nothing that is pickled is read: that could
-run any program.
+This is the published format of Schmied et al. 2024 (arXiv 2410.07071). An episode ends with a step that is done; steps
+after the last such step are dropped. An additional axis of one env, [S, 1, D], is allowed. Pickled data is never read,
+because it could run any program.
 
-Limit: a file is held in memory as a whole.
+Limit: the whole file is held in memory.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from llm_service.errors import UsageError
 
 COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones")
 CLOSE = 1e-5
-"""Numbers that differ by less are the same."""
+"""Numbers that differ by less count as equal."""
 
 
 class RecordingError(UsageError):
-    """A file is no recording of this world. The message is one sentence that says what to do."""
+    """A file is not a recording of this world. The message is one sentence that says what to do."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """Whole episodes of one task, in the order in which they were lived."""
+    """Complete episodes of one task, in the order in which they were played."""
 
     path: Path
     steps: Steps  # [S, ...]
     length: NDArray[np.int64]  # [E]
 
     def episode(self, number: int) -> Steps:
-        """The steps of one."""
+        """The steps of one episode."""
         stop = int(self.length[: number + 1].sum())
         own = slice(stop - int(self.length[number]), stop)
         obs = {name: column[own] for name, column in self.steps.obs.items()}
@@ -52,12 +52,12 @@ class Recording:
 
 
 def read(path: Path, spec: EnvSpec, fields: Mapping[str, Field]) -> Recording:
-    """Read the recording of a task of a world.
+    """Read the recording of one task.
 
-    fields: that an observation is made of, side by side in this order.
+    fields: names of the observation's fields, concatenated in this order.
 
     Raises:
-        RecordingError: the file cannot be read, or it is not of such a world.
+        RecordingError: the file cannot be read, or belongs to another world.
     """
     found = _columns(path)
     lengths = {name: len(column) for name, column in found.items()}
@@ -96,7 +96,7 @@ def read(path: Path, spec: EnvSpec, fields: Mapping[str, Field]) -> Recording:
 
 
 def _columns(path: Path) -> dict[str, NDArray[Any]]:
-    """The columns of a file, finite numbers all of them."""
+    """The columns of a file; all numbers are finite."""
     if path.suffix in (".pkl", ".pickle"):
         raise RecordingError(
             f"{path} is a pickle, and reading one runs whatever program was put into it: take the .npz of the same "

@@ -1,20 +1,20 @@
-"""Replay: what actors lived, kept as rows on disk and drawn again as n-step returns.
+"""Replay: actors' experience, stored as rows on disk and sampled as n-step returns.
 
     chunk [T, N] ──> insert ──> one ring of rows (a lane) for every env ──> sample ──> Sample [B]
 
-A row is one observation and what was done in it. The last observation of an episode has a row of its own, in which
-nothing was done (`acted` is False): the row after a row is always what followed. The observation behind the last step
-of a chunk is the first one of the actor's next chunk and is not stored twice, so the newest rows of a lane cannot be
-drawn before the next chunk has come.
+A row is one observation and the action taken in it. The last observation of an episode has its own row without an
+action (`acted` is False), so the next row is always the successor. The observation after the last step of a chunk is
+the first one of the actor's next chunk and is not stored twice, so the newest rows of a lane cannot be sampled before
+the next chunk arrives.
 
-Columns are raw arrays mapped from files of a folder, or plain memory without one. A checkpoint holds the heads of the
-lanes only; the rows stay where they are. What was inserted after a checkpoint overwrites the oldest rows, so the
-oldest tenth of a lane, `slack`, is never drawn from: as long as no more than that was overwritten, a learner that
-goes back to its checkpoint draws what it would have drawn. Beyond that, rows are given up and counted as `lost`. So
-are all, and the replay fills anew, if the folder is gone or is not of this checkpoint.
+Columns are raw arrays mapped from files in a folder, or plain memory without a folder. A checkpoint holds only the
+positions of the lanes; the rows stay in place. Rows inserted after a checkpoint overwrite the oldest ones, so the
+oldest tenth of a lane, `slack`, is never sampled. As long as no more than that was overwritten, a learner that returns
+to its checkpoint samples the same rows as before. Rows beyond that are dropped and counted as `lost`. If the folder is
+gone or does not belong to the checkpoint, all rows are lost and the replay fills again.
 
-A chunk is written column by column, with no loop over its steps. What limits a draw is reading observations at random
-places, two for each row; where the files exceed the memory, these are reads of the disk.
+A chunk is written column by column, without a loop over its steps. Sampling is limited by reading observations at
+random positions, two for each row; if the files exceed the memory, these are disk reads.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ SURE = 1e-6  # added to every error, so that no row's priority is 0
 
 @dataclass
 class Walk:
-    """What happened from B rows on, at most n steps each, no step beyond the end of an episode."""
+    """Trajectories from B rows on, at most n steps each, ending with the episode."""
 
-    row: Rows  # [B, n + 1] the rows come through; from the end of an episode on, its last one
+    row: Rows  # [B, n + 1] the rows of the trajectory; after an episode's end, its last row
     live: NDArray[np.bool_]  # [B, n] whether a step was taken there
     rewards: dict[str, Floats]  # columns by name, [B, n], 0 where no step was taken
-    terminated: NDArray[np.bool_]  # [B] the walk came to a terminal state: nothing is to be expected after it
-    observe: Callable[[Rows], Observation]  # what was seen at rows of any shape, single frames; `Replay.observe`
+    terminated: NDArray[np.bool_]  # [B] the walk reached a terminal state, after which the value is 0
+    observe: Callable[[Rows], Observation]  # observations at rows of any shape, single frames; `Replay.observe`
 
 
 Rewards = Callable[[Walk], Floats]
-"""What steps are worth to the learner, float32 [B, n]; asked anew each time they are drawn. What it says of those that
-are not `live` does not count."""
+"""The rewards of steps for the learner, float32 [B, n], computed anew for each sample. Values of steps that are not
+`live` are ignored."""
 
 
 @dataclass
@@ -68,17 +68,17 @@ class Sample:
 
 
 class Replay:
-    """The rows of the envs that one learner rank hears of.
+    """The rows of the envs whose chunks go to one learner rank.
 
     Args:
-        fields: what an observation holds.
+        fields: fields of an observation.
         actions: size of the discrete action space.
         env_index: int [L] global indices of the envs, ascending, one lane each.
-        capacity: rows in all; each lane has capacity // L.
+        capacity: total rows; each lane has capacity // L.
         steps: n of the n-step returns.
-        stack: how many of the last observations a `pixels` field shows, [B, stack, ...], oldest first.
-        alpha: rows are drawn in proportion to their priority to this power; 0 makes all equally likely.
-        folder: where the rows are kept; None keeps them in memory, and then no row outlives the process.
+        stack: number of recent frames in a `pixels` field, [B, stack, ...], oldest first.
+        alpha: rows are sampled in proportion to their priority to this power; 0 samples uniformly.
+        folder: folder of the rows; None keeps them in memory, so that they do not outlive the process.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Replay:
         self.texts = TextTable()
         self.count = np.zeros(lanes, np.int64)  # rows ever inserted
         self.sequence = np.full(lanes, -1, np.int64)  # of the last chunk
-        self.saved = np.zeros(lanes, np.int64)  # `count` when the state was last told or taken
+        self.saved = np.zeros(lanes, np.int64)  # `count` when the state was last saved or restored
         self.ignored = self.lost = 0
         self.tree = SumTree(lanes * self.length) if alpha else None
         self.largest = 1.0
@@ -108,12 +108,12 @@ class Replay:
     # ---- in -----------------------------------------------------------------------------------------------------
 
     def insert(self, chunk: Chunk) -> int:
-        """Add a chunk. Returns its env steps, or 0 if it, or a later one of its actor, was inserted before.
+        """Add a chunk. Returns its env steps, or 0 if this or a later chunk of its actor was already inserted.
 
         Raises:
-            ValueError: it is of envs that have no lane here, or longer than a quarter of a lane.
-            FloatingPointError: a reward is not finite; nothing was inserted.
-            ReplayError: there is no room for it, or it has other rewards than the chunks before.
+            ValueError: its envs have no lane here, or it is longer than a quarter of a lane. FloatingPointError: a
+            reward is not finite; nothing was inserted.
+            ReplayError: there is no room, or its reward columns differ from earlier chunks'.
         """
         lane = np.searchsorted(self.env_index, chunk.env_index)
         length = len(chunk.terminated)
@@ -128,15 +128,15 @@ class Replay:
             raise FloatingPointError(f"chunk {chunk.sequence} of actor {chunk.actor} holds rewards that are not finite")
         self.columns.open(self._layout(chunk.rewards))
         head, (low, high) = self.count[lane], self._window()
-        if chunk.sequence != self.sequence[lane[0]] + 1:  # what followed the newest rows never came
+        if chunk.sequence != self.sequence[lane[0]] + 1:  # the successors of the newest rows are missing
             newest = lane[head > 0]
             self.columns["acted"][self._place(newest, self.count[newest] - 1)] = False
         done = chunk.terminated | chunk.truncated
         ended = np.cumsum(done, 0)
-        rows = head + np.arange(length)[:, None] + ended - done  # [T, N], a row for each end before
+        rows = head + np.arange(length)[:, None] + ended - done  # [T, N], plus one row for each earlier end
         t, n = chunk.final_index.T
-        # Told before it is done: whoever finds the rows after a crash must not take new ones for old ones. Up to the
-        # slack that cannot happen, and beyond it must be told even to one who comes after a crash of the machine.
+        # Recorded before the rows are written, so that after a crash new rows are not mistaken for old ones. Within the
+        # slack that cannot happen; beyond it, the record must also survive a crash of the machine.
         until = head + length + ended[-1]
         self.columns.reach(lane, until, durable=bool((until > self.saved[lane] + self.slack).any()))
         self._write(chunk, self._place(lane, rows), self._place(lane[n], rows[t, n] + 1))
@@ -147,7 +147,7 @@ class Replay:
         return chunk.steps
 
     def _layout(self, rewards: Iterable[str]) -> Layout:
-        """Names, types and shapes of the columns: each as small as what it may hold."""
+        """Names, types and shapes of the columns; each type is as small as its values allow."""
         layout: Layout = {"action": (_smallest(self.actions), ()), "acted": ("bool", ()), "terminated": ("bool", ())}
         layout |= {f"reward.{name}": ("float32", ()) for name in sorted(rewards)}
         for name, field in self.fields.items():
@@ -156,7 +156,7 @@ class Replay:
         return layout
 
     def _write(self, chunk: Chunk, taken: Rows, final: Rows) -> None:
-        """Steps [T, N] to the rows `taken` [T, N], last observations [D, ...] to the rows `final` [D]."""
+        """Write steps [T, N] to the rows `taken` [T, N], and last observations [D, ...] to the rows `final` [D]."""
         columns = self.columns
         columns["action"][taken], columns["action"][final] = chunk.action, 0
         columns["acted"][taken], columns["acted"][final] = True, False
@@ -174,7 +174,7 @@ class Replay:
         return ids[place].reshape(hashes.shape)
 
     def _slide(self, lane: NDArray[np.intp], low: Rows, high: Rows) -> None:
-        """Give the rows that can be drawn from now on the largest priority so far, and take it from those that left."""
+        """Give newly available rows the largest priority so far, and set that of dropped rows to 0."""
         assert self.tree is not None
         low_now, high_now = (bound[lane] for bound in self._window())
         left = self._between(lane, low, np.minimum(low_now, high))
@@ -185,25 +185,25 @@ class Replay:
     # ---- where --------------------------------------------------------------------------------------------------
 
     def _place(self, lane: NDArray[np.integer], count: Rows) -> Rows:
-        """Rows of the columns at which the lanes' rows number `count` are."""
+        """Rows of the columns that hold row number `count` of each lane."""
         result: Rows = lane * self.length + count % self.length
         return result
 
     def _between(self, lane: NDArray[np.integer], low: Rows, high: Rows) -> Rows:
-        """All rows number `low` to `high` - 1 of each lane, one lane after the other."""
+        """All rows from number `low` to `high` - 1 of each lane, one lane after the other."""
         sizes = np.maximum(high - low, 0)
         within = np.arange(sizes.sum(), dtype=np.int64) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return self._place(np.repeat(lane, sizes), np.repeat(low, sizes) + within)
 
     def _window(self) -> tuple[Rows, Rows]:
-        """Of each lane, [L]: the number of the first row that may be drawn, and that after the last."""
+        """For each lane [L]: the first row number that may be sampled, and the one after the last."""
         oldest = np.maximum(self.count - self.length + self.slack, self.columns.reached - self.length)
         low = np.where(oldest > 0, oldest + self.stack - 1, 0)
         return low, np.maximum(self.count - self.steps, low)
 
     @property
     def rows(self) -> int:
-        """How many may be drawn; those of episodes' ends are among them but are passed over."""
+        """Number of rows that may be sampled, including final observations, which sampling skips."""
         low, high = self._window()
         return int((high - low).sum())
 
@@ -212,10 +212,10 @@ class Replay:
     def sample(
         self, n: int, random: np.random.Generator, discount: float, rewards: Rewards, beta: float = 1.0
     ) -> Sample:
-        """Draw n rows, with replacement. `beta` corrects for priorities: 1 fully, 0 not at all.
+        """Sample n rows with replacement. `beta` corrects for priorities: 1 fully, 0 not at all.
 
         Raises:
-            ValueError: there is nothing to draw yet.
+            ValueError: there is nothing to sample yet.
         """
         row, weight = self._draw(n, random, beta)
         walk = self.walk(row)
@@ -233,14 +233,14 @@ class Replay:
 
     def _draw(self, n: int, random: np.random.Generator, beta: float) -> tuple[Rows, Floats]:
         if self.tree is not None and self.tree.total > 0:
-            part = (np.arange(n) + random.random(n)) / n  # one from each of n equal parts
+            part = (np.arange(n) + random.random(n)) / n  # one from each of n equal parts (stratified)
             row = self.tree.find(part * self.tree.total)
             priority = self.tree.leaves[row]
             return row, ((priority / priority.min()) ** -beta).astype(np.float32)
         low, high = self._window()
         ends: Rows = np.cumsum(high - low)
         found = np.zeros(0, np.int64)
-        for _ in range(100 if ends[-1] and self.tree is None else 0):  # of rows in a row, about one in two was acted in
+        for _ in range(100 if ends[-1] and self.tree is None else 0):  # at least about one row in two has an action
             number = random.integers(ends[-1], size=n)
             lane = np.searchsorted(ends, number, side="right")
             row = self._place(lane, high[lane] - (ends[lane] - number))
@@ -262,7 +262,7 @@ class Replay:
         return Walk(path, live, rewards, (self.columns["terminated"][at] & live).any(1), self.observe)
 
     def _beside(self, row: Rows, by: int) -> Rows:
-        """The rows after (`by` 1) or before (-1) these in their rings."""
+        """The rows after (`by` 1) or before (-1) these, in their rings."""
         within = row % self.length
         return row - within + (within + by) % self.length
 
@@ -290,7 +290,7 @@ class Replay:
         return np.stack(rows[::-1], -1)
 
     def prioritise(self, row: Rows, error: Floats) -> None:
-        """Let drawn rows [B] be drawn again in proportion to their error [B] (Schaul et al. 2016, eq. 1)."""
+        """Set the priorities of sampled rows [B] from their errors [B] (Schaul et al. 2016, eq. 1)."""
         if self.tree is not None:
             priority = (np.abs(error).astype(np.float64) + SURE) ** self.alpha
             self.largest = max(self.largest, float(priority.max()))
@@ -299,7 +299,7 @@ class Replay:
     # ---- at rest ------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What a checkpoint holds. Everything it refers to is on disk when this returns."""
+        """The checkpoint's contents. Everything that they refer to is on disk when this returns."""
         self.columns.flush(self.texts)
         self.saved[:] = self.count
         state = {"count": self.count.copy(), "sequence": self.sequence.copy(), "texts": np.array(len(self.texts))}
@@ -309,10 +309,10 @@ class Replay:
         return state
 
     def find(self, state: Mapping[str, NDArray[Any]]) -> Layout | None:
-        """The columns in the folder that `state` is of, None if they are gone. Nothing is changed by looking.
+        """The columns in the folder that belong to `state`; None if they are gone. Changes nothing.
 
         Raises:
-            ReplayError: `restore(state)` cannot be: state or folder are of other envs, observations or capacity, or
+            ReplayError: `restore(state)` is impossible: state or folder have other envs, observations or capacity, or
                 the folder is damaged.
         """
         if state["count"].shape != self.count.shape:
@@ -326,7 +326,7 @@ class Replay:
         return found
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state`, with the rows of the folder. `lost` counts those that are no longer there.
+        """Continue from `state`, with the rows of the folder. `lost` counts the rows that are gone.
 
         Raises:
             ReplayError: as `find`.
@@ -348,7 +348,7 @@ class Replay:
             rows = self._between(np.arange(len(self.count)), *self._window())
             priority = np.zeros_like(self.tree.leaves)
             if len(rows):
-                new = np.where(self.columns["acted"], self.largest, 0.0)  # of a run that had no priorities until now
+                new = np.where(self.columns["acted"], self.largest, 0.0)  # the run had no priorities until now
                 priority[rows] = state.get("priority", new)[rows]
             self.tree.replace(priority)
 

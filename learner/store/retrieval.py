@@ -1,4 +1,4 @@
-"""A memory of chunks of episodes: vectors in, and for a query the entries whose keys have the largest cosine, exactly.
+"""A memory of episode chunks: exact search for the entries whose keys have the largest cosine with a query.
 
     append(keys, columns)  ──normalised──> keys float32 [owners, capacity, width] and pointers (episode, start, stop)
     search(queries)        ──normalised──> matrix product ──> the largest ──> summed again in float64 ──> Found
@@ -6,24 +6,24 @@
     Found                  ──learner.store.ranking──> merged over shards, scored, the best k
 
 Contract
-- An entry is a key and columns (`ranking.COLUMNS`): where its chunk stands, not the chunk. Ids are int64 in the order
-  of appending, never used twice, and stay when others go.
-- Keys and queries are normalised by one function, in training and in acting. A similarity depends on its two vectors
-  alone, not on what else is searched, and of equal ones the lower id comes first. So the answer is the same whatever
-  the batch, the order of appending but for equal similarities, the shards, and after `save` and `load`.
-- Entries belong to owners, small integers, whose keys lie together. A query of one owner reads only its keys: in
-  training the owner is the task, in trials each row of (arm, seed, task) has its own memory.
-- Nothing to find is ordinary: ids -1, similarities -inf.
+- An entry is a key and columns (`ranking.COLUMNS`): the position of its chunk, not the chunk itself. Ids are int64 in
+  the order of appending, never reused, and do not change when other entries are removed.
+- One function normalises keys and queries, in training and in acting. A similarity depends only on its two vectors, not
+  on the rest of the search, and among equals the lower id comes first. So the result does not depend on the batch, on
+  the order of appending (except for equal similarities), on shards, or on `save` and `load`.
+- Entries belong to owners, small integers, whose keys are contiguous. A query for one owner reads only that owner's
+  keys: in training the owner is the task; in trials each row of (arm, seed, task) has its own memory.
+- Finding nothing is not an error: ids are -1, similarities -inf.
 
-How it is exact: a float32 product errs by at most about width * 2^-24, in whatever order it adds. The largest products,
-and all that lie no more than this error below the last one that is needed, are computed again in float64 and rounded;
-unless that one lies above all that were left out by more than this error, more are taken. What must not be found (the
-query's own episode, a chunk that is too similar) is left out at that point too. Only what is too similar by more than
-the error is left out of the products: where an episode was lived again and again, a query has as many copies.
+How it is exact: a float32 product has an error of at most about width * 2^-24, in any order of addition. The largest
+products, and all within this error of the last one needed, are recomputed in float64 and rounded. If the last one does
+not exceed all omitted products by more than this error, more are taken. Entries that must not be found (the query's own
+episode, chunks that are too similar) are excluded at this point too. Only entries that are too similar by more than the
+error are excluded from the products, because repeated episodes produce many copies of a query.
 
-The limit is the matrix product: 2 * width operations a key and query. Of products 4 MB are made at once where
-everything is searched (`learner/store/products.py`), and 16 MB where each query has an owner. How entries are kept and
-saved is `learner/store/entries.py`.
+The limit is the matrix product: 2 * width operations per key and query. Products are computed in blocks of 4 MB if
+everything is searched (`learner/store/products.py`), and of 16 MB if each query has an owner.
+`learner/store/entries.py` stores and saves entries.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from learner.store.products import largest, largest_products, products_of
 from learner.store.ranking import Floats, Found, Integers
 
 CELLS = 2**22
-"""Products with owners' keys that are made at once, 16 MB: more leave the processor's cache. Where entries are drawn or
-compared with each other an eighth of it."""
+"""Products with owners' keys per block, 16 MB: more do not fit the processor's cache. An eighth of it when entries are
+sampled or compared with each other."""
 QUERIES = 512
-"""Queries of everything that are answered at once."""
+"""Queries without an owner per block."""
 PAIRS = 2**17
-"""Pairs of a query and an entry that are looked at at once, or those of one query."""
+"""Pairs of a query and an entry per block, at least those of one query."""
 NUMBERS = 2**18
-"""Numbers that are summed in float64 at once."""
+"""Numbers summed in float64 per block."""
 SPARE = 8
-"""Entries beyond those asked for that are looked at in any case, since some may be the query's own episode."""
+"""Extra entries that are always examined, since some may belong to the query's own episode."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Own:
-    """Queries that are each of an owner, whose products with all of its keys are there."""
+    """Queries with owners, and their products with all keys of the owner."""
 
     rows: Integers  # [R], which queries
     products: Tensor  # float32 [R, N]
@@ -68,7 +68,7 @@ class _Own:
         return self.products.shape[1]
 
     def top(self, part: Integers, count: int) -> tuple[Integers, Floats]:
-        """Addresses [P, count] of keys with the largest products with these of the rows, and these, descending."""
+        """Addresses [P, count] of the keys with the largest products for these rows, and the products, descending."""
         every = len(part) == len(self.rows)
         columns, found = largest(self.products if every else self.products[part], count)
         return columns.cpu().numpy() + self.begins[part, None], found.cpu().numpy()
@@ -76,12 +76,12 @@ class _Own:
 
 @dataclass(frozen=True, eq=False)
 class _All:
-    """Queries of everything."""
+    """Queries without an owner."""
 
     rows: Integers
     queries: Tensor  # [R, width]
     keys: Sequence[Tensor]  # of each owner
-    places: Integers  # int64 [N], addresses of these
+    places: Integers  # int64 [N], addresses of these keys
     most: float
 
     @property
@@ -89,7 +89,7 @@ class _All:
         return len(self.places)
 
     def top(self, part: Integers, count: int) -> tuple[Integers, Floats]:
-        """As of `_Own`."""
+        """As in `_Own`."""
         numbers, found = largest_products(self.queries[part], self.keys, count, self.most)
         return self.places[numbers.cpu().numpy()], found.cpu().numpy()
 
@@ -98,13 +98,14 @@ _Scan = _Own | _All
 
 
 class MemoryIndex(Entries):
-    """Entries that are searched. Made, added to, evicted, saved and loaded as `Entries`."""
+    """Searchable entries. Construction, appending, eviction, saving and loading are those of `Entries`."""
 
     def deduplicate(self, above: float = 0.98) -> int:
-        """Evict entries that are nearly copies. Returns how many.
+        """Evict near-duplicates. Returns how many were evicted.
 
-        In the order of ids, an entry goes if one of its owner and task that stays has a cosine above `above` to it. So
-        afterwards no two are that similar. (Published is a pass over each entry's ten nearest, which leaves some.)
+        In the order of ids, an entry is evicted if a kept entry of its owner and task has a cosine above `above` with
+        it. So afterwards no two are that similar. (The published code checks each entry's ten nearest once, which
+        leaves some.)
         """
         gone = [np.empty(0, np.int64)]
         for owner in np.flatnonzero(self.sizes):
@@ -132,9 +133,10 @@ class MemoryIndex(Entries):
         """The `count` entries nearest to each query, ordered by similarity, then id.
 
         queries: [Q, width], of any length but zero.
-        owner: int64 [Q], search only what this one owns; an owner without entries finds nothing. None: everything.
-        not_episode: int64 [Q], leave out this episode, the query's own; -1 for none.
-        at_most: leave out what is more similar: a copy of the query teaches nothing.
+        owner: int64 [Q], search only this owner's entries; an owner without entries finds nothing. None: search
+            everything.
+        not_episode: int64 [Q], exclude this episode, the query's own; -1 for none.
+        at_most: exclude entries that are more similar, because a copy of the query teaches nothing.
 
         Raises:
             ValueError: queries have another shape, are zero or not finite, `count` is below 1, or a column is not one
@@ -147,22 +149,22 @@ class MemoryIndex(Entries):
         asked = None if owner is None else _of_queries("owner", owner, len(made))
         best = np.full((len(made), count), -1)  # addresses
         cosines = np.full((len(made), count), -np.inf, np.float32)
-        with torch.autocast(self.device.type, enabled=False):  # products of half the precision err by more
+        with torch.autocast(self.device.type, enabled=False):  # half-precision products have larger errors
             for scan in self._scan(made, asked, at_most):
                 self._settle(scan, made, own, at_most, best, cosines)
-                del scan  # before the next products are made
+                del scan  # before the next products are computed
         return self._found(best, cosines)
 
     def draw(
         self, queries: Any, owner: Integers, uniform: NDArray[np.float64], not_episode: Integers | None = None
     ) -> Found:
-        """Any entry of each query's owner, each equally likely, [Q, 1]: for queries that say too little, or nothing.
+        """A random entry of each query's owner, uniform, [Q, 1]: for queries with little or no information.
 
-        queries: [Q, width], as of `search`; only similarities depend on them.
-        owner: int64 [Q]; one without entries that may be drawn gets none.
-        uniform: [Q], in [0, 1): which entry it is, in the order of ids. So a row depends on its own entries and number
-            alone, whoever is asked about beside it.
-        not_episode: int64 [Q], leave out this episode, the query's own; -1 for none.
+        queries: [Q, width], as in `search`; only similarities depend on them.
+        owner: int64 [Q]; an owner without eligible entries gets none.
+        uniform: [Q], in [0, 1): selects the entry, in the order of ids. So a row depends only on its own entries and
+            number, not on other queries.
+        not_episode: int64 [Q], exclude this episode, the query's own; -1 for none.
 
         Raises:
             ValueError: as `search`, or a number is not in [0, 1).
@@ -186,7 +188,8 @@ class MemoryIndex(Entries):
         return self._found(best, cosines)
 
     def _scan(self, queries: Tensor, owner: Integers | None, at_most: float) -> Iterator[_Scan]:
-        """All queries with all keys that they may find, a part at a time. What is surely too similar is not found."""
+        """Products of all queries with all keys that they may find, block by block, without those that are certainly
+        too similar."""
         room, most = self._ids.shape[1], at_most + self._error
         if owner is None:
             if len(self):
@@ -198,12 +201,12 @@ class MemoryIndex(Entries):
             size, rows = int(self.sizes[run[0][0]]), np.concatenate([grid.reshape(-1) for _, grid in run])
             begins = np.concatenate([np.repeat(np.arange(i, i + len(grid)) * room, grid.shape[1]) for i, grid in run])
             own = [(queries[grid], self._keys[first : first + len(grid), :size]) for first, grid in run]
-            # Products have no name here, which would keep them while the next are made.
+            # Products get no name here: it would keep them alive while the next ones are computed.
             yield _Own(rows, products_of(own, most), begins)
 
     def _runs(self, owner: Integers) -> Iterator[list[tuple[int, Integers]]]:
-        """Owners of equal sizes whose products are made at once: of each row of owners with equally many queries the
-        first one, and which queries, [owners, R]."""
+        """Groups of owners of equal size, whose products are computed together: the first owner of each group with
+        equal numbers of queries, and the queries, [owners, R]."""
         if not len(owner):
             return
         order = np.argsort(owner, kind="stable")
@@ -237,7 +240,7 @@ class MemoryIndex(Entries):
                 address, product = scan.top(part, kept)
                 rows, mine = scan.rows[part], own[scan.rows[part], None]
                 other = (self._at(self._columns["episode"], address) != mine) | (mine < 0)
-                # Any with a product below `least` is surely less near than `count` that are surely left in.
+                # An entry with a product below `least` is certainly farther than `count` eligible ones.
                 least = _nth(product, other & (product <= at_most - error), count) - 2 * error
                 row, place = np.nonzero(other & (product >= least[:, None]) & (product > -np.inf))
                 cosine = np.full(product.shape, -np.inf, np.float32)
@@ -246,7 +249,7 @@ class MemoryIndex(Entries):
                 order = np.lexsort((self._at(self._ids, address), -cosine), 1)[:, :count]
                 cosine = np.take_along_axis(cosine, order, 1)
                 address = np.where(cosine > -np.inf, np.take_along_axis(address, order, 1), -1)
-                # Others are surely less similar, or all are too similar, or there are none.
+                # The others are certainly less similar, or all are too similar, or there are none.
                 bound = product[:, -1]
                 sure = (cosine[:, -1] > bound.astype(np.float64) + error) | (bound == -np.inf) | (kept == scan.total)
                 best[rows[sure], : order.shape[1]] = address[sure]
@@ -256,11 +259,12 @@ class MemoryIndex(Entries):
 
     @property
     def _error(self) -> float:
-        """By how much a float32 product of normalised vectors errs at most."""
+        """Largest error of a float32 product of normalised vectors."""
         return float((self.width + 8) * 2.0**-24)
 
     def _cosines(self, queries: Tensor, rows: Integers, address: Integers) -> Floats:
-        """Of pairs of a query and an entry, float32 [P]: summed in float64, so that no order of adding can be seen."""
+        """Cosines of pairs of a query and an entry, float32 [P]: summed in float64, so that the order of addition has
+        no effect."""
         found = np.empty(len(rows), np.float32)
         for pairs in _batches(np.arange(len(rows)), max(1, NUMBERS // self.width)):
             keys = self._flat_keys[torch.from_numpy(address[pairs]).to(self.device)].double()
@@ -270,7 +274,7 @@ class MemoryIndex(Entries):
 
     @staticmethod
     def _at(column: NDArray[Any], address: Integers) -> NDArray[Any]:
-        """Values of a column [owners, room] at addresses of any shape; any value where an address is -1."""
+        """Values of a column [owners, room] at addresses of any shape; arbitrary where an address is -1."""
         return column.reshape(-1)[address] if column.size else np.full(address.shape, -1, column.dtype)
 
     def _found(self, address: Integers, cosines: Floats) -> Found:
@@ -283,12 +287,12 @@ class MemoryIndex(Entries):
 
 
 def _of_queries(name: str, values: Any, count: int) -> Integers:
-    """One for each query, int64 [Q]; -1 for all if none are given."""
+    """One value per query, int64 [Q]; all -1 if none are given."""
     return np.full(count, -1) if values is None else one_each(name, values, "int64", count, "queries")
 
 
 def _nth(values: Floats, counted: NDArray[np.bool_], count: int) -> Floats:
-    """[R], the `count`-th of the values of each row [R, N] that are counted, which descend; -inf if there are fewer."""
+    """[R], the `count`-th counted value of each descending row [R, N]; -inf if there are fewer."""
     at = (counted.cumsum(1) == count) & counted
     return np.where(at.any(1), np.take_along_axis(values, at.argmax(1)[:, None], 1)[:, 0], np.float32(-np.inf))
 

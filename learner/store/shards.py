@@ -1,13 +1,13 @@
-"""The files of a store of episodes: whose they are, which of them count, and what may be removed.
+"""The files of an episode store: their owners, which of them count, and which may be removed.
 
-    00007.json                  the entry of shard 00007: counts, and hashes of its files; with it, the shard is there
-    00007-a0002.json            that of attempt 2 at a run, which counts before one of attempt 1
-    00007-a0002.0.3.json        that of a later writer of attempt 2, which counts before one of 00007-a0002.0.2
-    closed.json                 the shards that there will ever be, once somebody says so: no other counts any more
+    00007.json                  the entry of shard 00007: counts, and hashes of its files; it makes the shard exist
+    00007-a0002.json            the entry by attempt 2, which takes precedence over attempt 1
+    00007-a0002.0.3.json        by a later writer of attempt 2, which takes precedence over 00007-a0002.0.2
+    closed.json                 the final list of shards, once the store is closed: no others count
 
-A shard has one writer, and its name is the writer's own, so writers need not know of each other; shards are read in
-order of their names. Where several may write a shard, attempts at one run (`learner.files`) or one after the other in
-an attempt, each has files of its own and touches nobody else's, and of each shard the newest one's is read.
+Each shard has one writer, which also chooses its name, so writers need no coordination; shards are read in order of
+their names. If several may write a shard (attempts at one run, see `learner.files`, or successive writers in one
+attempt), each has its own files and changes no others, and readers use the newest.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from learner.files import Attempt, read_about, replace_file, sync_folder
 from llm_service.errors import UsageError
 
 ABOUT = "store.json"
-EPISODES = "episodes"  # folder of a store within that of a stage which makes it on the way
+EPISODES = "episodes"  # folder of a store inside the stage that produces it as a by-product
 CLOSED = "closed.json"
-MANIFEST = "manifest.json"  # of the stage whose artifact it is
+MANIFEST = "manifest.json"  # of the stage whose artifact the store is
 
 _FILE = re.compile(r"\.?(?P<name>.+?)(-a(?P<whose>\d+(\.\d+)*))?(?P<kind>(\.texts)?\.arrow|\.json)(\.[0-9a-f]+)?")
 
 
 class StoreError(UsageError):
-    """A store cannot be read or written as asked. The message is one sentence that says what to do."""
+    """A store cannot be read or written. The message is one sentence that says what to do."""
 
 
 def shards(folder: Path) -> dict[str, dict[str, Any]]:
-    """The entries of all shards that are there, in order of their names: `episodes`, `steps`, `sha256`, and `more`."""
+    """The entries of all shards, in order of their names: `episodes`, `steps`, `sha256`, and `more`."""
     return {name: entry_of(path) for name, path in _entries(folder).items()}
 
 
 def digest(folder: Path) -> str:
-    """Hash of what a store holds: equal contents in equal shards, equal hashes, whichever attempts wrote them."""
+    """Hash of a store's contents: equal contents in equal shards have equal hashes, whichever attempts wrote them."""
     hashes = [
         sorted((_parts(file)[0] + _parts(file)[2], sha256) for file, sha256 in entry["sha256"].items())
         for entry in shards(folder).values()
@@ -51,15 +51,15 @@ def digest(folder: Path) -> str:
 def forget_unfinished(
     folder: Path, attempt: Attempt | None = None, wanted: Callable[[str], bool] = lambda name: True
 ) -> dict[str, dict[str, Any]]:
-    """Remove what killed writers left, and what older attempts wrote in vain. Returns what `shards` then would.
+    """Remove files of killed writers, and superseded files of older attempts. Returns the resulting `shards`.
 
-    Only older attempts may be writing; a shard that one of them ends just now does not count.
+    Only older attempts may be writing; a shard that one of them completes meanwhile does not count.
 
-    attempt: of whoever removes; what is of a newer one stays.
-    wanted: of a shard's name, whether it shall stay at all.
+    attempt: the attempt that removes; files of newer ones stay.
+    wanted: whether the shard with this name should stay.
 
     Raises:
-        Superseded: a newer one has begun.
+        Superseded: a newer attempt has begun.
     """
     if attempt:
         attempt.assert_newest()
@@ -74,7 +74,8 @@ def forget_unfinished(
 
 
 def close(folder: Path, attempt: Attempt | None = None) -> None:
-    """Say that the shards which are there are all: what a writer that was killed too late still adds does not count.
+    """Close the store: the existing shards are final, so later additions by a writer that was not killed in time do not
+    count.
 
     Raises:
         Superseded: a newer attempt has begun.
@@ -85,7 +86,7 @@ def close(folder: Path, attempt: Attempt | None = None) -> None:
 
 
 def _entries(folder: Path) -> dict[str, Path]:
-    """The file of each shard's entry, of the newest attempt that wrote the shard, in order of the shards' names."""
+    """The entry file of each shard, by the newest attempt that wrote it, in order of the shards' names."""
     paths = [path for path in folder.glob("*.json") if path.name not in (ABOUT, CLOSED, MANIFEST)]
     if (folder / CLOSED).exists():
         paths = [
@@ -100,10 +101,10 @@ def _entries(folder: Path) -> dict[str, Path]:
 
 
 def entry_of(path: Path) -> dict[str, Any]:
-    """What the file of a shard's entry holds.
+    """The contents of a shard's entry file.
 
     Raises:
-        StoreError: it is damaged.
+        StoreError: the file is damaged.
     """
     try:
         entry: dict[str, Any] = json.loads(path.read_bytes())
@@ -114,8 +115,8 @@ def entry_of(path: Path) -> dict[str, Any]:
 
 
 def _parts(file: str) -> tuple[str, tuple[int, ...], str]:
-    """What a file's name says: the shard, the numbers of its attempt, 0 without one, and of its writer in that, and the
-    kind, as in `.texts.arrow`."""
+    """The parts of a file name: the shard, the numbers of its attempt (0 without one) and of the writer in that
+    attempt, and the suffix, such as `.texts.arrow`."""
     found = _FILE.fullmatch(file)
     if not found:
         return file, (0,), ""

@@ -1,4 +1,4 @@
-"""Programs that a language model wrote, kept apart from everything else: three walls, one behind the other.
+"""Programs that a language model wrote, isolated from everything else by three walls, one behind the other.
 
 grammar                  which programs are programs here; parses, never runs            (grammar)
 

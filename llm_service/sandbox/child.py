@@ -1,14 +1,14 @@
-"""The process in which written programs run. `connection.Connection` starts this file by its path.
+"""The process in which written programs run. `connection.Connection` starts this file by path.
 
     python -I -S child.py PACKAGES ROOT MEMORY_BYTES CPU_S DESCRIPTOR [REQUEST]
 
 It loads what it needs, maps the memory that it shares with its parent (the file of that descriptor), gives up
-everything else (`lockdown`), says which protections hold, and then answers requests from standard input, one after the
-other, until that ends. With a REQUEST it makes machine code for the program and the shapes that this names, and runs
-such requests by it; all others, and what there is no code for, the interpreter runs.
+everything else (`lockdown`), and reports which protections hold. Then it answers requests from standard input, one
+after the other, until the input ends. With a REQUEST it compiles that program for those shapes, and uses the code for
+such requests; the interpreter runs all others, and programs that cannot be compiled.
 
-A message is a length (4 bytes, little-endian) and so many bytes of JSON; arrays lie in the shared memory, each where
-`places` says:
+A message is a length (4 bytes, little-endian) and that many bytes of JSON. Arrays are in the shared memory, at the
+offsets of `places`:
 
     first word {"protections", "compiled"}, or {"error"}
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 MAX_HEADER = 1 << 16
 MAX_ROWS = 1024  # of one request
 MAX_BYTES = 1 << 24  # of its arrays
-SHARED_BYTES = 4 * MAX_ROWS + MAX_BYTES + 4096  # the values, the arrays, and what lies between these
-PROGRAMS = 64  # read programs that are kept, the last used ones
+SHARED_BYTES = 4 * MAX_ROWS + MAX_BYTES + 4096  # the values, the arrays, and the padding between them
+PROGRAMS = 64  # parsed programs that are kept, the most recently used ones
 
-_ARRAYS = ("observations", "actions", "index")  # in their order; the last may be missing
-_ALIGNED = 64  # bytes: where an array begins
+_ARRAYS = ("observations", "actions", "index")  # in this order; the last may be missing
+_ALIGNED = 64  # bytes: alignment of each array
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _FIRST = "def potential(observations, actions):\n    return max(1 / len(view) for view in observations)"
 
@@ -53,14 +53,14 @@ def main() -> None:
         _prepare(packages, root)
         from llm_service.sandbox.lockdown import filter_system_calls, lock_down
 
-        # One whole request before the doors close, so that nothing is left to load.
+        # One whole request before the lockdown, so that everything is loaded.
         shapes = {"observations": ["|u1", [2, 2, 3]], "actions": ["<i8", [2, 1]]}
         _answer({"code": _FIRST} | shapes, shared, None)
         if request:
             from llm_service.sandbox.compiler.machine import compiled_for
         held = lock_down(int(memory_bytes), float(cpu_s))
         compiled = compiled_for(*map(json.loads, request)) if request else None
-        held += filter_system_calls()  # from here on no more memory can be made executable
+        held += filter_system_calls()  # from here on, no memory can be made executable
     except Exception as error:
         _send({"error": f"{type(error).__name__}: {error}"[:1000]})
         return
@@ -73,12 +73,12 @@ def main() -> None:
 
 
 def _prepare(packages: str, root: str) -> None:
-    """Find NumPy and the interpreter, without what this project or the site would import besides."""
+    """Import NumPy and the interpreter, without the other imports of this project or the site packages."""
     os.environ.clear()
-    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))  # no thread may be alive that the filter would not bind
-    warnings.simplefilter("ignore")  # to show one, Python opens the file it comes from
+    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))  # the filter would not apply to threads that already run
+    warnings.simplefilter("ignore")  # to show a warning, Python opens its source file
     sys.path += [packages]
-    package = types.ModuleType("llm_service")  # in place of its `__init__`, which imports the language-model client
+    package = types.ModuleType("llm_service")  # instead of its `__init__`, which imports the language-model client
     package.__path__ = [os.path.join(root, "llm_service")]
     sys.modules["llm_service"] = package
     import numpy as np
@@ -120,10 +120,10 @@ def _answer(header: dict[str, Any], shared: mmap.mmap, compiled: Compiled | None
 
 
 def places(header: dict[str, Any]) -> dict[str, int]:
-    """Where in the shared memory each array of a request begins: behind the values, one after the other.
+    """Offset in the shared memory of each array of a request: after the values, one after the other.
 
     Raises:
-        ValueError: there is no room for them.
+        ValueError: they do not fit.
     """
     found, end = {}, 4 * MAX_ROWS
     for name in _ARRAYS:
@@ -137,7 +137,8 @@ def places(header: dict[str, Any]) -> dict[str, int]:
 
 
 def _receive(size: int) -> bytes:
-    """So many bytes of standard input. Where that ends, so does this process: the parent has closed it, or is gone."""
+    """Read this many bytes of standard input. At its end this process ends too: the parent has closed it, or is
+    gone."""
     if size > MAX_HEADER:
         raise ValueError("the message is too long")
     parts = []
@@ -159,4 +160,4 @@ def _send(header: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # without the clean-up of an ordinary end, whose system calls are forbidden
+    os._exit(0)  # skips the usual clean-up, whose system calls are forbidden

@@ -1,10 +1,10 @@
-"""One child process, the two pipes to it and the memory shared with it, as its parent sees them: `Connection`.
+"""The parent's side of one child process: the two pipes to it and the shared memory, as a `Connection`.
 
-Pipes carry who asks what; arrays lie in memory that both have mapped, so they are written once and cross no pipe.
+Pipes carry the messages. Arrays are in memory that both have mapped, so they are written once and pass through no pipe.
 
-Nothing that comes back is trusted: what is late or not exactly an answer is `Ended`, and the child must go. It can
-write into the shared memory at any time. So values are copied out of it first and looked at afterwards, and nothing
-else is ever read from it.
+Nothing that comes back is trusted: an answer that is late or malformed raises `Ended`, and the child is killed. The
+child can write to the shared memory at any time. So values are copied before they are checked, and nothing else is ever
+read from it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ START_S = 60.0  # to import NumPy from a busy network file system
 MAX_FAULTS = 64
 
 _MEMORY = {"MALLOC_MMAP_THRESHOLD_": "67108864", "MALLOC_TRIM_THRESHOLD_": "268435456"}
-"""The child keeps memory for its next array (glibc reads these): to get it anew each time takes longer than to fill it.
+"""Settings of glibc: the child keeps freed memory for its next array, because allocating it again takes longer than
+filling it.
 """
 _CHILD = Path(child.__file__)
 _ROOT = Path(__file__).resolve().parents[2]
@@ -47,30 +48,30 @@ Request: TypeAlias = "dict[str, Any]"
 
 
 def request_of(code: str, arrays: Mapping[str, NDArray[Any]]) -> Request:
-    """What the child is told of a request."""
+    """The description of a request for the child."""
     return {"code": code} | {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
 
 
 class SandboxBroken(RuntimeError):
-    """The child does not start; the message says why. No program can cause this."""
+    """The child does not start; the message says why. A written program cannot cause this."""
 
 
 class Ended(Exception):
-    """The child did not answer as it should; the message is the fault: `wall`, `memory` or `process`."""
+    """The child did not answer correctly; the message is the fault: `wall`, `memory` or `process`."""
 
 
 class Connection:
-    """Starts the child; `greet` waits for its first word.
+    """Starts the child; `greet` waits for its first message.
 
     Args:
-        memory_bytes, cpu_s: what `lockdown.lock_down` leaves it.
-        request: for which it makes machine code, if that can be; as `request_of` makes it.
+        memory_bytes, cpu_s: limits that `lockdown.lock_down` sets.
+        request: the request to compile for, if possible; from `request_of`.
 
     Attributes:
-        protections: those that hold, as it says; None before its first word.
-        compiled: whether it has machine code, as it says.
-        spent_s: seconds that its calls took, an upper bound of their CPU time.
-        starter: the thread with which the kernel will end it.
+        protections: the protections that hold, as reported by the child; None before its first message.
+        compiled: whether it has machine code, as reported by the child.
+        spent_s: duration of its calls in seconds, an upper bound of their CPU time.
+        starter: the thread that started it; when that thread ends, the kernel kills the child.
     """
 
     protections: tuple[str, ...] | None = None
@@ -82,7 +83,7 @@ class Connection:
         words = [*map(str, (_CHILD, packages, _ROOT, memory_bytes, cpu_s, shared))]
         if request is not None:
             words.append(json.dumps(request))
-        libraries = "LD_LIBRARY_PATH"  # where a Python that is loaded as a module has its own library
+        libraries = "LD_LIBRARY_PATH"  # where an environment-module Python has its own library
         self.starter = threading.current_thread()
         self.spent_s, self._begun = 0.0, time.monotonic()
         try:
@@ -107,14 +108,14 @@ class Connection:
         os.set_blocking(self._from, False)
 
     def may_greet(self) -> bool:
-        """Whether it has spoken, or ended, or had all the time for it."""
+        """Whether it has sent its first message, has ended, or is out of time."""
         return _ready(self._from, select.POLLIN, 0) or time.monotonic() > self._begun + START_S
 
     def greet(self) -> tuple[str, ...]:
-        """Wait for its first word; returns the protections.
+        """Wait for its first message. Returns the protections.
 
         Raises:
-            SandboxBroken: it does not start, and is ended.
+            SandboxBroken: it does not start; it is killed.
         """
         if self.protections is None:
             try:
@@ -137,7 +138,7 @@ class Connection:
         return tuple(held)
 
     def idle(self) -> bool:
-        """Whether it is alive and has nothing to say. In a forked copy of its parent it counts as ended."""
+        """Whether it is alive and idle. In a forked copy of its parent it counts as ended."""
         return self.process.poll() is None and not _ready(self._from, select.POLLIN, 0)
 
     def ask(
@@ -151,14 +152,14 @@ class Connection:
         """One request, about `len(actions)` rows.
 
         Raises:
-            Ended: no answer in time, or none in form.
+            Ended: the answer is late or malformed.
         """
         begin = time.monotonic()
         deadline = begin + wall_s
         arrays = {"observations": observations, "actions": actions} | ({} if index is None else {"index": index})
         request = request_of(code, arrays)
         n = len(actions)
-        self._values[:n] = np.nan  # a child that answers but has written nothing is found
+        self._values[:n] = np.nan  # detects a child that answers without writing values
         for name, place in child.places(request).items():
             array = arrays[name]
             np.frombuffer(self._shared, array.dtype, array.size, place).reshape(array.shape)[...] = array
@@ -215,7 +216,7 @@ class Connection:
             raise Ended("wall")
 
     def kill(self) -> None:
-        """End it and everything in its session, leave no zombie."""
+        """Kill it and everything in its session, and leave no zombie."""
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -227,7 +228,7 @@ class Connection:
 
 
 def _shared_file() -> int:
-    """The descriptor of a new file in memory, which neither side can make shorter than the other one believes."""
+    """The descriptor of a new file in memory that neither side can shrink."""
     if not hasattr(os, "memfd_create"):  # another system than Linux
         with tempfile.TemporaryFile() as file:
             file.truncate(child.SHARED_BYTES)
@@ -239,14 +240,14 @@ def _shared_file() -> int:
 
 
 def _ready(descriptor: int, event: int, seconds: float) -> bool:
-    """Whether something can be read or written; also true where the other end is closed."""
+    """Whether the descriptor can be read or written; also true if the other end is closed."""
     poll = select.poll()
     poll.register(descriptor, event)
     return bool(poll.poll(seconds * 1000))
 
 
 def _are_faults(faults: object, n: int) -> TypeGuard[dict[str, int]]:
-    """Whether these are short names with counts of rows."""
+    """Whether it maps short names to row counts."""
     return (
         isinstance(faults, dict)
         and len(faults) <= MAX_FAULTS

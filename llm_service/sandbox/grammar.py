@@ -1,4 +1,4 @@
-"""Which programs a model may write: one function of numbers and lists, read as a syntax tree and never run here.
+"""The programs that a model may write: one function of numbers and lists, parsed as a syntax tree and never run here.
 
     def potential(observations, actions):
         best = 0.0
@@ -8,16 +8,16 @@
                     best = max(best, 1.0)
         return best
 
-`observations` is a list of the last views, oldest first and the last one now; `actions` is a list of the numbers of the
-actions between them, one fewer.
+`observations` is a list of the last views, oldest first; the last is the current one. `actions` lists the numbers of
+the actions between them, one fewer.
 
-Everything is refused that is not listed here. There are no attributes, imports, definitions, texts, private names or
-names that the program has not assigned on an earlier line, so a program reaches nothing but its arguments and a few
-pure functions of numbers and lists. Lists are never joined, repeated or changed, so they grow only by loops. Tuples and
-ranges are lists here, and equal to lists of equal elements.
+Everything that is not listed here is refused. There are no attributes, imports, definitions, texts, private names or
+names without an earlier assignment, so a program can use nothing but its arguments and a few pure functions of numbers
+and lists. Lists are never joined, repeated or changed, so only loops make them grow. Tuples and ranges count as lists,
+and equal lists with equal elements.
 
-What the grammar cannot see, such as a name that only some paths assign, an index outside a list or too many steps, is
-a fault of the observation it happens on: `llm_service.sandbox.interpreter` counts it and goes on.
+Errors that the grammar cannot detect, such as a name that only some paths assign, an index outside a list or too many
+steps, are faults of the observation on which they happen: `llm_service.sandbox.interpreter` counts them and continues.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Never
 
 FUNCTION = "potential"
 ARGUMENTS = ("observations", "actions")
-FUNCTIONS = {  # the numbers of arguments that each takes
+FUNCTIONS = {  # number of arguments of each
     "abs": range(1, 2),
     "all": range(1, 2),
     "any": range(1, 2),
@@ -46,8 +46,8 @@ FUNCTIONS = {  # the numbers of arguments that each takes
 
 MAX_CHARACTERS = 4_000
 MAX_NODES = 600
-MAX_DEPTH = 40  # of the syntax tree; each `elif` is one deeper
-MAX_LOOPS = 4  # inside each other
+MAX_DEPTH = 40  # of the syntax tree; each `elif` is one level deeper
+MAX_LOOPS = 4  # nested
 MAX_RANGE = 256
 MAX_NUMBER = 10**9
 EXPONENTS = (0, 1, 2, 3, 4, 0.5)
@@ -81,7 +81,7 @@ _ADVICE = {  # what to write instead
 
 
 class CodeRefused(ValueError):
-    """The program is outside the grammar; the message says where, why, and what to write instead."""
+    """The grammar refuses the program; the message says where, why, and what to write instead."""
 
 
 def normalise(code: str) -> str:
@@ -104,7 +104,7 @@ def checked(code: str) -> ast.FunctionDef:
         raise CodeRefused("the program holds a backslash or a null character; break lines inside brackets instead")
     try:
         tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nesting too deep
         line = getattr(error, "lineno", None) or 1
         raise CodeRefused(f"line {line} is not Python") from None
     _measure(tree)
@@ -125,7 +125,7 @@ def _not_allowed(node: ast.AST, kind: str) -> Never:
 
 
 def _measure(tree: ast.AST) -> None:
-    """Refuse trees that are too large or too deep for what follows, without recursion."""
+    """Refuse trees that are too large or too deep for the next steps; without recursion."""
     nodes, waiting = 0, [(tree, 0)]
     while waiting:
         node, depth = waiting.pop()
@@ -156,7 +156,7 @@ def _only_function(tree: ast.Module) -> ast.FunctionDef:
 
 
 class _Checker:
-    """Walks in the order of the program and knows at each place which names an earlier place has assigned."""
+    """Walks through the program in order, and tracks which names have been assigned so far."""
 
     def __init__(self) -> None:
         self._known = set(ARGUMENTS)
@@ -215,7 +215,7 @@ class _Checker:
         self._target(target)
 
     def _iterable(self, node: ast.expr, loops: int) -> None:
-        """What loops run over: any list, and `enumerate` and `zip` of such, which have no other place."""
+        """The iterable of a loop: any list, and `enumerate` and `zip` of lists, which are allowed nowhere else."""
         match node:
             case ast.Call(func=ast.Name(id="enumerate" | "zip" as name), args=arguments):
                 lists = arguments[:1] if name == "enumerate" else arguments
@@ -281,12 +281,12 @@ class _Checker:
             self._loop(generator.target, generator.iter, loops)
             self._all(generator.ifs, loops)
         self._expression(element, loops)
-        self._known = outside  # its names end with it
+        self._known = outside  # its names end here
 
     def _constant(self, node: ast.expr, value: object) -> None:
         if not isinstance(value, int | float):
             _refuse(node, f"a constant of type {type(value).__name__} is not allowed; use a number, such as -1")
-        if not abs(value) <= MAX_NUMBER:  # nor is NaN
+        if not abs(value) <= MAX_NUMBER:  # also refuses NaN
             _refuse(node, f"numbers are at most {MAX_NUMBER}; use a smaller one")
 
     def _operation(self, node: ast.AST, operator: ast.operator, left: ast.expr, right: ast.expr, loops: int) -> None:
@@ -328,6 +328,6 @@ class _Checker:
 
 
 def _short(node: ast.expr) -> bool:
-    """Whether a bound of a range is not plainly too large; its value when run is a matter of steps."""
+    """Whether a bound of a range is not obviously too large; at run time, the step limit decides."""
     constants = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
     return all(isinstance(value, int | float) and value <= MAX_RANGE for value in constants)

@@ -1,11 +1,11 @@
-"""Runs written programs over many observations at once, without ever handing their text to Python.
+"""Runs written programs over many observations at once, without passing their text to Python.
 
-The checked syntax tree becomes closures once (`statements`, `expressions`), which compute with the values of all rows
-together (`values`) and say for which rows by masks (`batch`).
+The checked syntax tree is turned into closures once (`statements`, `expressions`). They compute the values of all rows
+together (`values`), and masks say for which rows (`batch`).
 
-A row that does what Python forbids, or too much, has a fault: its value is 0.0 and it stops. Nothing of a row depends
-on the rows beside it: each counts its own steps, and where rows need values of unlike structure or too much memory
-together they are run again apart.
+A row that causes a Python error or exceeds a limit has a fault: its value is 0.0 and it stops. No row depends on the
+others: each counts its own steps, and rows that need values of different structure, or too much memory together, are
+run again separately.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from llm_service.sandbox.statements import Round, Statement, Statements
 from llm_service.sandbox.values import Array, Split
 from llm_service.sandbox.views import Views
 
-MAX_ROWS = 1_024  # together; more only need more memory
-MAX_LANES = 2**15  # for each row; more run one after the other
+MAX_ROWS = 1_024  # at once; more would only need more memory
+MAX_LANES = 2**15  # per row; more run one after the other
 LARGEST_ARGUMENT = 2**31
 
 
 @dataclass(frozen=True)
 class Values:
-    """What a program says of N rows.
+    """A program's results for N rows.
 
     Attributes:
         values: float32 [N], finite; 0.0 where a row has a fault.
-        faults: how many rows had each kind of fault of `batch.FAULTS`; kinds that did not occur are left out.
+        faults: number of rows with each kind of fault of `batch.FAULTS`; kinds that did not occur are left out.
     """
 
     values: NDArray[np.float32]
@@ -61,11 +61,11 @@ class Program:
 
         Args:
             observations: int [N, K, ...], the last K observations, oldest first; or, with an index, [R, ...].
-            actions: int [N, K-1], what was done between them.
-            index: int [N, K], which of the observations are the row's, if rows share them.
+            actions: int [N, K-1], the actions between them.
+            index: int [N, K], indices of each row's observations, if rows share them.
 
         Raises:
-            ValueError: these are no integers of such shapes.
+            ValueError: the arrays are not integers of these shapes.
         """
         rows = len(actions)
         shape = observations.shape[:2] if index is None else index.shape
@@ -74,7 +74,7 @@ class Program:
         for array in (observations, actions):
             if array.dtype.kind not in "iu" or max(array.max(initial=0), -int(array.min(initial=0))) > LARGEST_ARGUMENT:
                 raise ValueError(f"observations and actions are integers up to {LARGEST_ARGUMENT}")
-        if index is None:  # neighbouring rows' views beside each other
+        if index is None:  # views of neighbouring rows are adjacent
             index = np.arange(rows * shape[1]).reshape(shape[::-1]).T
             observations = observations.swapaxes(0, 1).reshape(-1, *observations.shape[2:])
         elif index.size and not 0 <= index.min() <= index.max() < len(observations):
@@ -85,7 +85,7 @@ class Program:
         while waiting:
             some, body = waiting.pop()
             try:
-                rows_of = slice(None) if len(some) == rows else some  # the former copies nothing
+                rows_of = slice(None) if len(some) == rows else some  # a slice copies nothing
                 values[some], kinds[some] = _run(body, views, index[rows_of], actions[rows_of])
             except Split as split:
                 if body is self._body and (len(some) == 1 or split.elements > MAX_LANES * len(some)):
@@ -110,7 +110,7 @@ def _run(body: Statement, views: Views, index: Array, actions: Array) -> tuple[A
     batch = Batch(len(index))
     named = views.window(index), Views(actions.reshape(-1)).window(np.arange(actions.size).reshape(actions.shape))
     batch.names.update(zip(ARGUMENTS, named, strict=True))
-    with np.errstate(all="ignore"):  # what they warn of is found, and is the fault of its row
+    with np.errstate(all="ignore"):  # such errors are detected, and are faults of their rows
         end = body(batch, batch.whole, Round())
         if end is not None:
             batch.fault("no value", end)

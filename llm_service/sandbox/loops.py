@@ -1,13 +1,13 @@
-"""Which `for` loops may run over all their elements at once, as comprehensions do, with the same outcome.
+"""Decides which `for` loops may run over all their elements at once, as comprehensions do, with the same result.
 
-They may if no round needs anything of the rounds before it but sums and extremes:
+They may if a round uses nothing from earlier rounds except sums and extremes:
 
-- every name that it assigns is assigned anew in a round before the round reads it, or is only ever added to
-  (`x += e`, `x -= e`, `x = x + e`), or only ever kept smallest (`x = min(x, e)`, `if e < x: x = e`), or only ever kept
-  largest,
+- every name that the loop assigns is either assigned in each round before the round reads it, or only added to
+  (`x += e`, `x -= e`, `x = x + e`), or only replaced by something smaller (`x = min(x, e)`, `if e < x: x = e`), or only
+  by something larger,
 - the same holds for the loops inside it.
 
-A `return` or `break` does not hinder: what the rounds after it do is left out afterwards.
+A `return` or `break` is allowed: the effects of later rounds are discarded afterwards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 
 class Gathering(NamedTuple):
-    """A statement after which `name` is its sum with `part`, or the smaller or the larger of the two."""
+    """A statement that sets `name` to its sum with `part`, or to the smaller or larger of the two."""
 
     name: str
     kind: str  # "add", "min" or "max"
@@ -42,12 +42,12 @@ def can_be_left(loop: ast.For) -> bool:
 
 
 def carried(loop: ast.For) -> set[str]:
-    """The names that a round may read as an earlier round left them."""
+    """The names whose value from an earlier round a round may read."""
     return exposed(loop.body, stored(loop.target)) & assigned([loop])
 
 
 def gathering(node: ast.stmt) -> Gathering | None:
-    """The statement as a gathering one; None if it has no such form."""
+    """The statement as such a `Gathering`; None if it has another form."""
     found = None
     match node:
         case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=part):
@@ -78,7 +78,7 @@ def gathering(node: ast.stmt) -> Gathering | None:
 
 
 def _only_gathers(loop: ast.For, names: set[str]) -> bool:
-    """Whether all that the loop does with these names is to gather, each in one way."""
+    """Whether the loop uses these names only for gathering, each in one way."""
     kinds: dict[str, str] = {}
 
     def clean(body: Iterable[ast.stmt]) -> bool:
@@ -109,7 +109,7 @@ def stored(target: ast.expr) -> set[str]:
 
 
 def assigned(body: Iterable[ast.stmt]) -> set[str]:
-    """The names that the statements may assign; those of comprehensions are not theirs."""
+    """The names that the statements may assign, without those of comprehensions."""
     found: set[str] = set()
     for node in body:
         match node:
@@ -143,7 +143,8 @@ def reads(node: ast.AST) -> set[str]:
 
 
 def exposed(body: Iterable[ast.stmt], known: set[str]) -> set[str]:
-    """The names that the statements may read before they assign them; adds to `known` what they surely assign."""
+    """The names that the statements may read before assigning them; adds to `known` the names that they always
+    assign."""
     found: set[str] = set()
     for node in body:
         match node:

@@ -1,7 +1,7 @@
-"""Numbers: what the interpreter's operators and functions give, to the last bit.
+"""Numbers: the results of the interpreter's operators and functions, to the last bit.
 
-Nothing is reordered or fused. Whole numbers are kept as such, which is exact and fast; where one could go beyond what
-the interpreter allows, the row gives up.
+Nothing is reordered or fused. Whole numbers stay integers, which is exact and fast; where one could exceed the
+interpreter's limit, the row gives up.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ SIGNS: dict[type[ast.cmpop], str] = {
 
 @dataclass(frozen=True)
 class Number:
-    """A number that the code has computed.
+    """A number that the generated code has computed.
 
     Attributes:
-        code: a truth, a whole number or a real one.
-        limit: the largest magnitude of a truth or whole number, at most LARGE; None: it is real.
+        code: a truth value, a whole number or a real one.
+        limit: largest magnitude of a truth value or whole number, at most LARGE; None for a real number.
     """
 
     code: Code
@@ -74,7 +74,7 @@ def real(e: Emitter, number: Number) -> Any:
 
 
 def as_whole(e: Emitter, number: Number) -> Code:
-    """The number as a whole one; the row gives up if it is not."""
+    """The number as a whole number; the row gives up if it is not one."""
     if number.limit is not None:
         return whole(e, number)
     code = e.code(number.code)
@@ -83,7 +83,7 @@ def as_whole(e: Emitter, number: Number) -> Code:
 
 
 def bounded(e: Emitter, code: Any) -> Number:
-    """A real number, which must be below what the interpreter allows."""
+    """A real number; the row gives up above the interpreter's limit."""
     e.check(e.builder.fcmp_ordered("<", e.call("fabs", code), e.code(float(LARGE))))
     return Number(code)
 
@@ -179,7 +179,7 @@ def towards_zero(e: Emitter, number: Number) -> Number:
 
 
 def rounded(e: Emitter, number: Number, digits: Number | None) -> Number:
-    """round(number, digits): exactly Python's, for digits that are known and not negative; else the row gives up."""
+    """round(number, digits), exactly as in Python for known, non-negative digits; otherwise the row gives up."""
     places = 0 if digits is None else digits.code
     if not isinstance(places, int | float) or places != int(places) or not 0 <= places <= MAX_DIGITS:
         e.give_up()
@@ -191,7 +191,7 @@ def rounded(e: Emitter, number: Number, digits: Number | None) -> Number:
     build, value, shift = e.builder, e.code(number.code), e.code(10.0 ** int(places))
     moved = build.fmul(value, shift)
     e.check(build.fcmp_ordered("<", e.call("fabs", moved), e.code(_ROUNDED)))
-    beyond = e.call("fma", value, shift, build.fneg(moved))  # what the product has lost, exactly
+    beyond = e.call("fma", value, shift, build.fneg(moved))  # the exact rounding error of the product
     floor = e.call("floor", moved)
     part, half, zero = build.fsub(moved, floor), e.code(0.5), e.code(0.0)
     middle = build.fcmp_ordered("==", part, half)

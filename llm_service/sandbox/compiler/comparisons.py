@@ -9,7 +9,7 @@ from llm_service.sandbox.compiler.sequences import List, Sequence, Together, Val
 
 
 def equal(e: Emitter, one: Value, other: Value) -> Code:
-    """Whether they are equal; lists are if their elements are."""
+    """Whether two values are equal; lists are equal if their elements are."""
     if isinstance(one, Number) and isinstance(other, Number):
         return arithmetic.compare(e, "==", one, other)
     if isinstance(one, Number) or isinstance(other, Number):

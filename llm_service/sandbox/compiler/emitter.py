@@ -1,6 +1,7 @@
-"""Writes the code of one row: what every part of a program is made of.
+"""Writes the code for one row: the building blocks of every part of a program.
 
-Whole numbers and truths that are known already are Python's `int` and `bool`, and are reckoned here instead of there.
+Whole numbers and truth values that are known in advance are Python's `int` and `bool`, and are computed here instead of
+in the code.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from llm_service.sandbox.compiler.kinds import NotCompiled, TooLarge
 TRUTH, BYTE, PLACE, WHOLE, REAL = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.DoubleType()
 POINTER = ir.PointerType()
 
-MAX_BLOCKS = 2_000  # of the code of a row; the largest of natural programs have 300
-MAX_FRAME = 1 << 18  # bytes of all names and lists of a row; they lie on the stack
+MAX_BLOCKS = 2_000  # of one row's code; the largest natural programs have 300
+MAX_FRAME = 1 << 18  # bytes of all names and lists of a row, on the stack
 
 Code: TypeAlias = Any
-"""A value of LLVM, or a Python number that stands for it."""
+"""An LLVM value, or a Python number that stands for one."""
 
 
 def memory(builder: ir.IRBuilder, size: int) -> Any:
-    """A pointer to so many new bytes on the stack."""
+    """A pointer to this many new bytes on the stack."""
     found = builder.alloca(ir.ArrayType(WHOLE, -(-size // 8)))
-    found.type = POINTER  # llvmlite would have it point to what was allocated only
+    found.type = POINTER  # llvmlite would give it the allocated type
     return found
 
 
@@ -37,9 +38,9 @@ class Loop:
     """A loop that is being written.
 
     Attributes:
-        index: number of the round.
-        before: the block in front of it.
-        following, end: where the next round begins, and what comes after all.
+        index: index of the round.
+        before: the block before the loop.
+        following, end: the blocks where the next round begins and where the loop ends.
     """
 
     index: Code
@@ -53,7 +54,7 @@ class Emitter:
 
     Attributes:
         end: the block of a row that is done; it stores nothing.
-        longest: elements of ranges whose bounds are not known beforehand.
+        longest: maximum elements of ranges whose bounds are not known in advance.
     """
 
     def __init__(self, function: Any, longest: int) -> None:
@@ -69,7 +70,7 @@ class Emitter:
         self.builder.position_at_end(self._first)
 
     def finish(self) -> None:
-        """End the function: a row that comes here gives up, as one without a value does."""
+        """End the function: a row that gets here has returned no value, and gives up."""
         self.builder.branch(self._gives_up)
         self._allocations.branch(self._first)
         for block, done in ((self._gives_up, 0), (self.end, 1)):
@@ -77,36 +78,36 @@ class Emitter:
             self.builder.ret(ir.Constant(TRUTH, done))
 
     def block(self) -> Any:
-        """A new block, which nothing leads to yet.
+        """A new block that no jump leads to yet.
 
         Raises:
-            NotCompiled: there are too many: it would take long to make machine code of them.
+            NotCompiled: there are too many blocks: compiling them would take long.
         """
         if len(self.function.blocks) > MAX_BLOCKS:
             raise NotCompiled("the code is too long")
         return self.function.append_basic_block()
 
     def start(self, block: Any) -> None:
-        """Go on in this block."""
+        """Continue writing in this block."""
         self.builder.position_at_end(block)
 
     # ---- memory ----------------------------------------------------------------------------------------------------
 
     def memory(self, size: int) -> Any:
-        """A pointer to so many bytes of the row's own."""
+        """A pointer to this many bytes of the row's own memory."""
         self.frame += size
         if self.frame > MAX_FRAME:
             raise TooLarge("the lists take too much memory")
         return memory(self._allocations, size)
 
     def flag(self) -> Any:
-        """A pointer to a truth that is False when the row begins."""
+        """A pointer to a truth value that is False when the row begins."""
         pointer = self.memory(8)
         self._allocations.store(ir.Constant(TRUTH, 0), pointer)
         return pointer
 
     def forward(self, pointer: Any, size: Code) -> Any:
-        """The pointer so many bytes further on."""
+        """The pointer, advanced by this many bytes."""
         if isinstance(size, int) and size == 0:
             return pointer
         return self.builder.gep(pointer, [self.code(size)], source_etype=BYTE)
@@ -120,7 +121,7 @@ class Emitter:
     # ---- whole numbers and truths ------------------------------------------------------------------------------------
 
     def code(self, value: Code) -> Any:
-        """A value of LLVM."""
+        """As an LLVM value."""
         if isinstance(value, bool):
             return ir.Constant(TRUTH, int(value))
         if isinstance(value, int):
@@ -153,7 +154,7 @@ class Emitter:
         return self.builder.icmp_signed(sign, self.code(a), self.code(b))
 
     def choose(self, test: Code, a: Code, b: Code) -> Code:
-        """`a` where the test holds, else `b`."""
+        """`a` if the test holds, otherwise `b`."""
         if isinstance(test, bool):
             return a if test else b
         return self.builder.select(test, self.code(a), self.code(b))
@@ -175,13 +176,13 @@ class Emitter:
         return not a if isinstance(a, bool) else self.builder.not_(a)
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """A function of real numbers that LLVM knows."""
+        """An intrinsic LLVM function of real numbers."""
         type_ = ir.FunctionType(REAL, [REAL] * len(arguments))
         intrinsic = self.function.module.declare_intrinsic(f"llvm.{name}", [REAL], type_)
         return self.builder.call(intrinsic, [self.code(argument) for argument in arguments])
 
     def same_bytes(self, one: Any, other: Any, size: int) -> Any:
-        """Whether so many bytes at both pointers are the same."""
+        """Whether this many bytes at both pointers are equal."""
         module = self.function.module
         function = module.globals.get("memcmp")
         if function is None:
@@ -192,12 +193,12 @@ class Emitter:
     # ---- the way through ---------------------------------------------------------------------------------------------
 
     def give_up(self) -> None:
-        """Leave this row to the interpreter. What is written next is never reached."""
+        """Leave this row to the interpreter. Code written after this is never reached."""
         self.builder.branch(self._gives_up)
         self.start(self.block())
 
     def check(self, good: Code) -> None:
-        """Give up unless it holds."""
+        """Give up unless the test holds."""
         if good is True:
             return
         if good is False:
@@ -220,7 +221,7 @@ class Emitter:
 
     @contextmanager
     def loop(self, rounds: Code) -> Iterator[Loop]:
-        """Write what each round does; jumps to `following` and `end` may leave it."""
+        """Write the body of each round; jumps to `following` and `end` may leave it."""
         before, head, body, following, end = self.builder.block, *(self.block() for _ in range(4))
         self.builder.branch(head)
         self.start(head)
@@ -237,6 +238,6 @@ class Emitter:
 
     @contextmanager
     def at(self, block: Any) -> Iterator[None]:
-        """Write at the end of another block, which may be ended already."""
+        """Write at the end of another block, which may already have a terminator."""
         with self.builder.goto_block(block):
             yield

@@ -31,17 +31,17 @@ from llm_service.sandbox.compiler.sequences import (
 from llm_service.sandbox.values import MAX_ELEMENTS
 
 MAX_LANES = 1 << 15
-"""Rounds of loops inside each other, at most. With more the interpreter may add in another order."""
+"""Maximum rounds of nested loops. With more, the interpreter may add in another order."""
 
 
 class Expressions:
     """Writes expressions.
 
     Args:
-        bound: values of names that are never assigned: the arguments, and those of comprehensions inside these.
+        bound: values of names that are never assigned: the arguments, and inside comprehensions their names.
 
     Attributes:
-        lanes: rounds of the loops around the present place that the interpreter runs at once.
+        lanes: rounds of the enclosing loops, which the interpreter runs at once.
     """
 
     def __init__(self, e: Emitter, names: Names, bound: dict[str, Value]) -> None:
@@ -52,7 +52,7 @@ class Expressions:
         """The value of the expression.
 
         Raises:
-            NotCompiled: it may be a number or a list, or is too large.
+            NotCompiled: its type may be a number or a list, or it is too large.
         """
         e = self._e
         match node:
@@ -102,11 +102,11 @@ class Expressions:
         raise NotCompiled(f"no code for {type(node).__name__}")
 
     def number(self, node: ast.expr) -> Number:
-        """The value for arithmetic; the row gives up at a list."""
+        """The value as a number; the row gives up if it is a list."""
         return number(self._e, self.value(node))
 
     def truth(self, node: ast.expr) -> Code:
-        """Whether the value is true in Python."""
+        """The truth value of the value in Python."""
         e = self._e
         match node:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -181,14 +181,14 @@ class Expressions:
         return value
 
     def _room(self, kind: Kind) -> None:
-        """Refuse a value for which the interpreter may have no room in all rounds together."""
+        """Refuse a value that could be too large for the interpreter, which keeps all rounds at once."""
         if self.lanes * volume(kind) > MAX_ELEMENTS:
             raise TooLarge("lists of many rounds")
 
     # ---- loops -------------------------------------------------------------------------------------------------------
 
     def iterable(self, node: ast.expr) -> Iterable:
-        """What a loop runs over; the row gives up at a number."""
+        """The list that a loop runs over; the row gives up if it is a number."""
         e = self._e
         match node:
             case ast.Call(func=ast.Name(id="zip"), args=arguments):
@@ -207,7 +207,7 @@ class Expressions:
 
     @contextmanager
     def at_once(self, most: int) -> Iterator[None]:
-        """Inside a loop of so many rounds at most, which the interpreter runs at once."""
+        """The context of a loop of at most this many rounds, which the interpreter runs at once."""
         outside = self.lanes
         self.lanes *= max(1, most)
         if self.lanes > MAX_LANES:
@@ -216,7 +216,7 @@ class Expressions:
         self.lanes = outside
 
     def rounds(self, generators: list[ast.comprehension], body: Callable[[], None]) -> None:
-        """The loops of a comprehension around its body."""
+        """Write the loops of a comprehension around its body."""
         e, (first, *rest) = self._e, generators
         value = ready(e, self.iterable(first.iter))
         count = length(e, value)
@@ -268,7 +268,7 @@ class Expressions:
         return read(e, kind, pointer)
 
     def each(self, node: ast.expr) -> Each:
-        """The elements of a list or generator, one after the other, and their steps."""
+        """Write a loop over the elements of a list or generator, and count its steps."""
         e = self._e
         if isinstance(node, ast.ListComp | ast.GeneratorExp):
 

@@ -1,4 +1,4 @@
-"""Places in lists. What is outside, or no whole number, lets the row give up; nothing is read there."""
+"""Indexing lists. If an index is out of range or not a whole number, the row gives up before anything is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def part_of(e: Emitter, value: Value, start: Number | None, stop: Number | None,
 
 
 def unpacked(e: Emitter, value: Value, count: int) -> tuple[Value, ...]:
-    """The elements of a list of so many."""
+    """The elements of a list that must have this many."""
     if isinstance(value, Number) or value.kind.most < count:
         e.give_up()
         return (constant(0),) * count

@@ -1,4 +1,4 @@
-"""What becomes one number of many: sums, extremes, `any` and `all`, for elements that come one after the other."""
+"""Reductions: sums, extremes, `any` and `all`, over elements that arrive one after the other."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from llm_service.sandbox.compiler.kinds import LARGE, join, size
 from llm_service.sandbox.compiler.sequences import Value, read, write
 
 Each: TypeAlias = Callable[[Callable[[Value], None]], None]
-"""Writes the loops over all elements, and in the innermost what is done with each."""
+"""Writes the loops over all elements, with an operation on each in the innermost."""
 
-_NONE_YET = 1 << 62  # beyond all whole numbers
+_NONE_YET = 1 << 62  # larger than all whole numbers
 
 
 class Running:
-    """A number that a loop changes; it begins anew whenever the present block is passed."""
+    """A number that a loop changes; it is reset each time the current block runs."""
 
     def __init__(self, e: Emitter) -> None:
         self._e, self._before, self._place = e, e.builder.block, None
@@ -44,7 +44,7 @@ class Running:
 
 
 def merged(e: Emitter, ways: list[tuple[Any, Value]]) -> Value:
-    """The value of whichever of these blocks was passed; all go on together.
+    """The value from whichever of these blocks ran; all of them continue in one block.
 
     Raises:
         NotCompiled: some are numbers, others lists.
@@ -62,7 +62,7 @@ def merged(e: Emitter, ways: list[tuple[Any, Value]]) -> Value:
 
 
 def number(e: Emitter, value: Value) -> Number:
-    """The value for arithmetic; the row gives up at a list."""
+    """The value as a number; the row gives up if it is a list."""
     if isinstance(value, Number):
         return value
     e.give_up()
@@ -86,7 +86,7 @@ def total(e: Emitter, each: Each, start: Number) -> Number:
 
 
 def extreme(e: Emitter, each: Each, default: Number | None, largest: bool) -> Number:
-    """The largest or smallest, or the default if there is none; without one the row gives up."""
+    """The largest or smallest element, or the default if there is none; without a default the row gives up."""
     running = Running(e)
 
     def look(value: Value) -> None:
@@ -118,7 +118,8 @@ def extreme(e: Emitter, each: Each, default: Number | None, largest: bool) -> Nu
 
 
 def decided(e: Emitter, each: Callable[[Callable[[Code], None]], None], conjunction: bool) -> Number:
-    """`any` or `all` of truths that come one after the other; what follows the one that decides is not reached."""
+    """`any` or `all` of truth values that arrive one after the other; those after the deciding one are not
+    evaluated."""
     place, end = e.memory(8), e.block()
     e.store(conjunction, place)
 

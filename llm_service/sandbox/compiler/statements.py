@@ -1,7 +1,7 @@
 """Statements of written programs as code.
 
-The interpreter runs some loops over all their elements at once (`loops.at_once`), and then adds what `x += e` adds
-loop by loop: first over the innermost one. The same sums are made here in the same order, so they are equal to the bit.
+The interpreter runs some loops over all their elements at once (`loops.at_once`), and then sums `x += e` loop by loop,
+the innermost first. The code here adds in the same order, so sums are equal to the bit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class AtOnce:
 
     Attributes:
         before: the block in front of it.
-        sums: what it adds up.
+        sums: the sums that it accumulates.
     """
 
     before: Any
@@ -37,12 +37,12 @@ class AtOnce:
 
 @dataclass(frozen=True)
 class Sum:
-    """What one statement adds to a name in all rounds of one loop.
+    """The sum that one statement adds to a name over all rounds of one loop.
 
     Attributes:
-        place: where the sum lies.
-        limit: of whole numbers; None: it is real.
-        outer: the sum of the loop around it; None: the name itself is the next.
+        place: where the sum is stored.
+        limit: bound of a whole number; None for a real one.
+        outer: the sum of the enclosing loop; None if the name itself is next.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Statements:
         self._e, self._names, self._expressions = e, names, expressions
         self._loops: list[Loop] = []
         self._at_once: list[AtOnce] = []
-        self._levels: dict[str, int] = {}  # of names that each round assigns anew: how many loops at once are around it
+        self._levels: dict[str, int] = {}  # by name that every round assigns: number of enclosing loops at once
 
     def block(self, body: list[ast.stmt]) -> None:
         for node in body:
@@ -154,7 +154,7 @@ class Statements:
     # ---- sums over loops at once -------------------------------------------------------------------------------------
 
     def _gather(self, found: loops.Gathering) -> None:
-        """`name += part`, over the loops at once inside which the name is the same."""
+        """`name += part`, accumulated over the loops at once in which the name stays the same."""
         e, outer = self._e, None
         part = number(e, self._expressions.value(found.part))
         limit = None if part.limit is None or part.limit * MAX_STEPS >= LARGE else part.limit * MAX_STEPS
@@ -175,7 +175,7 @@ class Statements:
             e.store(e.add(e.load(WHOLE, place), whole(e, part)), place)
 
     def _add_up(self, done: AtOnce) -> None:
-        """After the loop: add its sums to those of the loop around it, or to the names."""
+        """After the loop: add its sums to those of the enclosing loop, or to the names."""
         e = self._e
         for one in done.sums:
             if one.limit is None:

@@ -8,6 +8,7 @@ ROOT = Path(__file__).resolve().parent
 try:
     import typer
 
+    from cluster.cli.export import export
     from cluster.cli.import_verbs import imports
     from cluster.cli.llm_verbs import llm
     from cluster.cli.terminal import finish, guard, print_overview, print_tree, run_folder
@@ -18,6 +19,7 @@ except ImportError as missing:
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(llm, name="llm")
 app.add_typer(imports, name="import")
+app.command()(export)
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[GROUP=NAME|KEY=VALUE]", show_default=False)]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the path of its folder.")]

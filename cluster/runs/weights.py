@@ -11,6 +11,7 @@ from learner import checkpoint as checkpoints
 from learner.checkpoint import Checkpoint, CheckpointError
 from learner.group import Weights, assert_of_shape
 from learner.models.config import LANGUAGE_MODEL, PolicyConfig, with_head_of
+from learner.models.language import exported
 from learner.models.language.llm_policy import check_model
 from learner.parts import GuideConfig
 
@@ -54,6 +55,11 @@ def weights_at(config: Config, key: str, name: str, any_head: bool = False) -> W
     path = configuration.artifact(config, key, name)
     if path is None:
         return None
+    if (path / exported.ABOUT).exists():
+        try:
+            return exported.read(path, config.policy, config.spec)
+        except ValueError as error:
+            raise RunError(f"{key}: {path}: {error}; use the policy and env settings it was trained with") from None
     file = path / "weights.safetensors" if path.is_dir() else path
     if not file.exists():
         raise RunError(f"{key}: {path} holds no weights.safetensors; name a finished train stage, as in run:NAME/train")

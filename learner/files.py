@@ -93,12 +93,15 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     Raises:
         OSError: the disk refuses it.
     """
+    path.touch()
+    mode = path.stat().st_mode  # as this process makes files; the library's are for its user alone
     try:
         safetensors.numpy.save_file({name: np.asarray(value, order="C") for name, value in arrays.items()}, path)
     except safetensors.SafetensorError as error:
         number = int(found[1]) if (found := re.search(r"os error (\d+)", str(error))) else errno.EIO
         raise OSError(number, os.strerror(number), str(path)) from error
     with open(path, "rb+") as file:
+        os.fchmod(file.fileno(), mode)
         os.fsync(file.fileno())
 
 

@@ -138,6 +138,8 @@ def test_arrays_are_the_librarys_file_and_a_refusal_is_an_oserror(tmp_path):
     write_arrays(tmp_path / "a.safetensors", arrays)
     whole = {name: np.ascontiguousarray(value).reshape(value.shape) for name, value in arrays.items()}
     assert (tmp_path / "a.safetensors").read_bytes() == safetensors.numpy.save(whole)
+    (tmp_path / "other").touch()
+    assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode, "who may read it"
     with pytest.raises(FileNotFoundError):
         write_arrays(tmp_path / "absent" / "a.safetensors", arrays)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -224,7 +224,7 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path):
     temporary = f"{tmp_path}/.v00000001-a0001"
     renamed = changes.index(f"os.rename {temporary}")
     written = [change.removeprefix("open ") for change in changes[:renamed] if change.startswith("open")]
-    assert len(written) == 4
+    assert len({*written}) == 4
     assert {f"os.fsync {path}" for path in (*written, temporary)} <= set(changes[:renamed])
     latest = next(i for i, change in enumerate(changes) if change.startswith(f"open {tmp_path}/.LATEST"))
     assert f"os.fsync {tmp_path}" in changes[renamed:latest]

@@ -13,6 +13,7 @@ import yaml
 
 import envs
 from cluster.config.tree import Config
+from cluster.runs.progress import duration
 from cluster.runs.run_data import stand_in
 from learner.models.config import HISTORY
 from learner.models.language.language_model import place
@@ -40,7 +41,7 @@ def card(run: Path, config: Config, policy: LanguagePolicy, folder: Path) -> str
         "## Results": _results(run),
         "## Training": _training(run, config),
         "## Use": _use(run, config, policy, folder),
-        "## Limits and licence": _limits(config),
+        "## Limits and licence": _limits(run, config),
     }
     text = "\n\n".join("\n\n".join([title, *parts]) for title, parts in sections.items())
     return f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n{text}\n"
@@ -76,9 +77,7 @@ def _training(run: Path, config: Config) -> Iterator[str]:
     for path in sorted(run.glob("stages/*/manifest.json")):
         counts = json.loads(path.read_bytes())["counts"]
         if steps := counts.get("env_steps"):
-            lines.append(
-                f"- Stage {path.parent.name}: {steps:,} env steps in {counts['wall_seconds'] / 60:.0f} minutes"
-            )
+            lines.append(f"- Stage {path.parent.name}: {steps:,} env steps in {duration(counts['wall_seconds'])}")
     if config.from_:
         lines.append(f"- Training began from the weights of `{config.from_}`.")
     lines.append(
@@ -131,11 +130,12 @@ def _program(config: Config, policy: LanguagePolicy, folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _limits(config: Config) -> Iterator[str]:
+def _limits(run: Path, config: Config) -> Iterator[str]:
     lines = [
         f"- It was trained in `{config.env.id}`, for its words and actions, and tried in nothing but the table above.",
         "- The licence is that of the base model; the environment's own texts are Cairn's (Apache-2.0).",
     ]
-    if words := stand_in(config.model_dump()):
+    asked = json.loads((run / "status.json").read_bytes()).get("llm")
+    if asked and (words := stand_in(config.model_dump())):
         lines.append(f"- {words}")
     yield "\n".join(lines)

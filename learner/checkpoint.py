@@ -144,9 +144,9 @@ class Writer:
 
 
 def spacing(every_s: float, save_s: float) -> float:
-    """Seconds from one checkpoint to the next: as configured, but ten times as long as one takes to write. If they are
-    wanted after every update (0), they are."""
-    return every_s and max(every_s, 10 * save_s)
+    """Seconds from one checkpoint to the next: as configured, but at least ten times as long as one takes to write, if
+    that is more than a second. If they are wanted after every update (0), they are."""
+    return max(every_s, 10 * save_s) if every_s and save_s > 1 else every_s
 
 
 def _free_name(folder: Path, version: int, attempt: int) -> str:

@@ -25,8 +25,8 @@ class RunConfig(Part):
     max_wall_seconds: float | None = None
     """Stop after this many seconds so that the run can be resumed; none: never."""
     checkpoint_every_s: float = 60.0
-    """Seconds between checkpoints, and ten times as long as one takes to write; the first is saved after the first
-    update. 0: after every update."""
+    """Seconds between checkpoints, and at least ten times as long as a large one takes to write; the first is saved
+    after the first update. 0: after every update."""
     log_every_s: float = 10.0
     """Seconds between lines of progress."""
     keep_checkpoints: int = 3

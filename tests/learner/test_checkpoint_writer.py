@@ -154,6 +154,7 @@ def test_arrays_are_the_librarys_file_and_a_refusal_is_an_oserror(tmp_path):
 
 def test_they_take_a_tenth_of_the_time_at_most_unless_every_update_is_asked_for():
     assert spacing(60.0, 0.2) == 60.0
+    assert spacing(1e-6, 0.2) == 1e-6, "those of a small network cost nothing"
     assert spacing(60.0, 30.0) == 300.0
     assert spacing(0.0, 30.0) == 0.0
 

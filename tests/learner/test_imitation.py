@@ -219,7 +219,12 @@ def test_every_sequence_is_learned_from_once_an_epoch_and_held_out_ones_never(st
     assert sorted(batches[0] + batches[1]) == sorted(batches[2] + batches[3]) == [0, 1, 2, 3, 4, 6, 7]
     assert batches[:2] != batches[2:]
     told = fitter.ready()
-    assert told == {"episodes": 8, "steps": int(fitter.data.steps.sum()) - 3, "validation_steps": 3}
+    assert told == {
+        "episodes": 8,
+        "steps": int(fitter.data.steps.sum()) - 3,
+        "validation_steps": 3,
+        "bytes": fitter.parameters.nbytes,
+    }
 
 
 def test_which_text_is_told_changes_from_step_to_step(store):

@@ -19,7 +19,6 @@ except ImportError as missing:
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(llm, name="llm")
 app.add_typer(imports, name="import")
-app.command()(export)
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[GROUP=NAME|KEY=VALUE]", show_default=False)]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the path of its folder.")]
@@ -145,5 +144,6 @@ def sweep(words: Words = None, jobs: Jobs = None, dry_run: DryRun = False) -> No
     raise typer.Exit(run_sweep(words or [], jobs, dry_run))
 
 
+app.command()(export)
 if __name__ == "__main__":
     guard(app, checkout=ROOT)

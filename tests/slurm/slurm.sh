@@ -26,7 +26,12 @@ authenticate() {
     touch "$state/own_munge"
 }
 
-isolated() { # may this process make namespaces and networks?
+isolated() { # may this process make namespaces and networks? What a suite that was killed has left goes first.
+    local space
+    for space in $(ip netns list 2> /dev/null | grep -o '^cairn[0-9]*'); do
+        ip netns del "$space"
+    done
+    ip link del cairn0 2> /dev/null
     unshare --net --pid --uts --mount --fork --mount-proc true 2> /dev/null &&
         ip link add cairn0 type bridge 2> /dev/null
 }

@@ -1,19 +1,19 @@
-"""The process in which written programs run. `connection.Connection` starts this file by its path.
+"""The process that runs written programs. `connection.Connection` starts this file by its path.
 
     python -I -S child.py PACKAGES ROOT MEMORY_BYTES CPU_S DESCRIPTOR [REQUEST]
 
-It loads what it needs, maps the memory that it shares with its parent (the file of that descriptor), gives up
-everything else (`lockdown`), says which protections hold, and then answers requests from standard input, one after the
-other, until that ends. With a REQUEST it makes machine code for the program and the shapes that this names, and runs
-such requests by it; all others, and what there is no code for, the interpreter runs.
+It loads what it needs, maps the memory that it shares with its parent (the file behind DESCRIPTOR), gives up everything
+else (`lockdown`) and reports which protections hold. Then it answers requests from standard input, one after the other,
+until standard input is closed. With a REQUEST it compiles that request's program for that request's shapes and answers
+matching requests with the machine code. The interpreter answers all other requests.
 
-A message is a length (4 bytes, little-endian) and so many bytes of JSON; arrays lie in the shared memory, each where
-`places` says:
+A message is a length (4 bytes, little-endian) followed by that many bytes of JSON. Arrays lie in the shared memory, at
+the offsets that `places` computes:
 
     first word {"protections", "compiled"}, or {"error"}
 
-    request   {"code", and of each array "observations", "actions", perhaps "index": [dtype, shape]}
-    answer    {"rows", "faults"}, and float32 values [N] at the beginning of the memory
+    request   {"code", "observations", "actions", optionally "index"}; each array is given as [dtype, shape]
+    answer    {"rows", "faults"}, and float32 values [N] at the start of the shared memory
     or        {"fault": "memory"}, {"fault": "process"}, and this process ends
 """
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from llm_service.sandbox.interpreter import Program
 
 MAX_HEADER = 1 << 16
-MAX_ROWS = 1024  # of one request
-MAX_BYTES = 1 << 24  # of its arrays
-SHARED_BYTES = 4 * MAX_ROWS + MAX_BYTES + 4096  # the values, the arrays, and what lies between these
-PROGRAMS = 64  # read programs that are kept, the last used ones
+MAX_ROWS = 1024  # in one request
+MAX_BYTES = 1 << 24  # for the arrays of one request
+SHARED_BYTES = 4 * MAX_ROWS + MAX_BYTES + 4096  # the values, the arrays, and the padding between them
+PROGRAMS = 64  # parsed programs that are cached, least recently used first out
 
-_ARRAYS = ("observations", "actions", "index")  # in their order; the last may be missing
-_ALIGNED = 64  # bytes: where an array begins
+_ARRAYS = ("observations", "actions", "index")  # in this order; the last one is optional
+_ALIGNED = 64  # bytes: arrays start at multiples of this
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _FIRST = "def potential(observations, actions):\n    return max(1 / len(view) for view in observations)"
 
@@ -53,14 +53,14 @@ def main() -> None:
         _prepare(packages, root)
         from llm_service.sandbox.lockdown import filter_system_calls, lock_down
 
-        # One whole request before the doors close, so that nothing is left to load.
+        # One whole request before the lockdown, so that nothing is left to load.
         shapes = {"observations": ["|u1", [2, 2, 3]], "actions": ["<i8", [2, 1]]}
         _answer({"code": _FIRST} | shapes, shared, None)
         if request:
             from llm_service.sandbox.compiler.machine import compiled_for
         held = lock_down(int(memory_bytes), float(cpu_s))
         compiled = compiled_for(*map(json.loads, request)) if request else None
-        held += filter_system_calls()  # from here on no more memory can be made executable
+        held += filter_system_calls()  # from here on no memory can become executable
     except Exception as error:
         _send({"error": f"{type(error).__name__}: {error}"[:1000]})
         return
@@ -73,10 +73,10 @@ def main() -> None:
 
 
 def _prepare(packages: str, root: str) -> None:
-    """Find NumPy and the interpreter, without what this project or the site would import besides."""
+    """Make NumPy and the interpreter importable, without the other imports of this project and of `site`."""
     os.environ.clear()
-    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))  # no thread may be alive that the filter would not bind
-    warnings.simplefilter("ignore")  # to show one, Python opens the file it comes from
+    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))  # the system call filter binds only the calling thread
+    warnings.simplefilter("ignore")  # to show a warning, Python opens its source file
     sys.path += [packages]
     package = types.ModuleType("llm_service")  # in place of its `__init__`, which imports the language-model client
     package.__path__ = [os.path.join(root, "llm_service")]
@@ -120,10 +120,10 @@ def _answer(header: dict[str, Any], shared: mmap.mmap, compiled: Compiled | None
 
 
 def places(header: dict[str, Any]) -> dict[str, int]:
-    """Where in the shared memory each array of a request begins: behind the values, one after the other.
+    """The offset of each array of a request in the shared memory: after the values, one after the other.
 
     Raises:
-        ValueError: there is no room for them.
+        ValueError: the arrays do not fit.
     """
     found, end = {}, 4 * MAX_ROWS
     for name in _ARRAYS:
@@ -137,7 +137,7 @@ def places(header: dict[str, Any]) -> dict[str, int]:
 
 
 def _receive(size: int) -> bytes:
-    """So many bytes of standard input. Where that ends, so does this process: the parent has closed it, or is gone."""
+    """Read `size` bytes from standard input. At its end this process exits: the parent has closed it or has died."""
     if size > MAX_HEADER:
         raise ValueError("the message is too long")
     parts = []
@@ -159,4 +159,4 @@ def _send(header: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # without the clean-up of an ordinary end, whose system calls are forbidden
+    os._exit(0)  # skips the usual clean-up, whose system calls are forbidden

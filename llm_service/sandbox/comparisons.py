@@ -1,6 +1,6 @@
-"""Truth and comparisons of numbers and lists, as Python defines them: a bool for all, or an array of bool.
+"""Truth and comparisons of numbers and lists, as Python defines them: one bool for all rows, or an array of bool.
 
-Tuples, lists and ranges are one kind: they are equal if they have equal elements.
+Tuples, lists and ranges are one type here: they are equal if their elements are equal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ORDERS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 def compare(batch: Batch, mask: Array, kind: type[ast.cmpop], a: Any, b: Any, lanes: int) -> Any:
-    """The comparison; an order of lists is a fault."""
+    """The comparison; ordering lists is a fault."""
     if kind in _ORDERS:
         if is_number(a) and is_number(b):
             return _ORDERS[kind](a, b)
@@ -47,7 +47,7 @@ def compare(batch: Batch, mask: Array, kind: type[ast.cmpop], a: Any, b: Any, la
 
 
 def _volume(value: Any) -> int:
-    """How many numbers there are in it; a list whose length differs by row counts as one, whatever it holds."""
+    """The number of numbers in a value; a list whose length varies by row counts as one."""
     if isinstance(value, tuple):
         return sum(map(_volume, value))
     if isinstance(value, List) and value.present is None:
@@ -61,7 +61,7 @@ def opposite(test: Any) -> Any:
 
 
 def truth(value: Any) -> Any:
-    """Python's truth of the value."""
+    """The value's truth, as in Python."""
     if isinstance(value, np.ndarray):
         return value if value.dtype == np.bool_ else value != 0
     if isinstance(value, List):
@@ -70,7 +70,7 @@ def truth(value: Any) -> Any:
 
 
 def equal(one: Any, other: Any, lanes: int) -> Any:
-    """Whether they are equal, as numbers or as lists."""
+    """Whether two values are equal, as numbers or as lists."""
     if is_number(one) and is_number(other):
         return one == other
     if is_number(one) or is_number(other):
@@ -88,7 +88,7 @@ def equal(one: Any, other: Any, lanes: int) -> Any:
 
 
 def _row_of_numbers(values: tuple[Any, ...]) -> int | None:
-    """The first of small numbers one after the other; None if they are not."""
+    """The first number if the values are consecutive small integers; otherwise None."""
     first = values[0] if values else None
     if type(first) is not int or not 0 <= first <= first + len(values) < 256:
         return None
@@ -100,7 +100,7 @@ def contains(container: Any, item: Any, lanes: int) -> Any:
     if isinstance(container, tuple):
         first = _row_of_numbers(container)
         if first is not None and isinstance(item, np.ndarray) and item.dtype.kind == "u":
-            return item - item.dtype.type(first) < len(container)  # what is smaller is very large then
+            return item - item.dtype.type(first) < len(container)  # smaller numbers wrap around to large ones
         found: Any = False
         for part in container:
             found = found | equal(item, part, lanes)

@@ -1,10 +1,10 @@
-"""One child process, the two pipes to it and the memory shared with it, as its parent sees them: `Connection`.
+"""The parent's side of one child process: `Connection` holds its two pipes and the memory shared with it.
 
-Pipes carry who asks what; arrays lie in memory that both have mapped, so they are written once and cross no pipe.
+The pipes carry small JSON messages. Arrays lie in shared memory, so they are written once and cross no pipe.
 
-Nothing that comes back is trusted: what is late or not exactly an answer is `Ended`, and the child must go. It can
-write into the shared memory at any time. So values are copied out of it first and looked at afterwards, and nothing
-else is ever read from it.
+Nothing from the child is trusted: a late or malformed answer raises `Ended`, and the caller kills the child. The child
+can write to the shared memory at any time. So values are copied out first and checked afterwards, and nothing else is
+ever read from it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ from numpy.typing import NDArray
 from llm_service.sandbox import child
 from llm_service.sandbox.lockdown import PROTECTIONS
 
-START_S = 60.0  # to import NumPy from a busy network file system
+START_S = 60.0  # importing NumPy from a busy network file system can take long
 MAX_FAULTS = 64
 
 _MEMORY = {"MALLOC_MMAP_THRESHOLD_": "67108864", "MALLOC_TRIM_THRESHOLD_": "268435456"}
-"""The child keeps memory for its next array (glibc reads these): to get it anew each time takes longer than to fill it.
-"""
+"""Settings of glibc: the child keeps freed memory for its next array. Getting it anew takes longer than filling it."""
 _CHILD = Path(child.__file__)
 _ROOT = Path(__file__).resolve().parents[2]
 _FAULT = re.compile(r"[a-z][a-z ,_-]{0,39}")
@@ -47,12 +46,12 @@ Request: TypeAlias = "dict[str, Any]"
 
 
 def request_of(code: str, arrays: Mapping[str, NDArray[Any]]) -> Request:
-    """What the child is told of a request."""
+    """The JSON message of a request."""
     return {"code": code} | {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
 
 
 class SandboxBroken(RuntimeError):
-    """The child does not start; the message says why. No program can cause this."""
+    """The child did not start; the message says why. No program can cause this."""
 
 
 class Ended(Exception):
@@ -60,17 +59,17 @@ class Ended(Exception):
 
 
 class Connection:
-    """Starts the child; `greet` waits for its first word.
+    """Starts the child; `greet` waits for its first message.
 
     Args:
-        memory_bytes, cpu_s: what `lockdown.lock_down` leaves it.
-        request: for which it makes machine code, if that can be; as `request_of` makes it.
+        memory_bytes, cpu_s: the limits that `lockdown.lock_down` sets.
+        request: a request, from `request_of`, that the child compiles to machine code if possible.
 
     Attributes:
-        protections: those that hold, as it says; None before its first word.
-        compiled: whether it has machine code, as it says.
-        spent_s: seconds that its calls took, an upper bound of their CPU time.
-        starter: the thread with which the kernel will end it.
+        protections: those that hold, according to the child; None before its first message.
+        compiled: whether it has machine code, according to the child.
+        spent_s: the total seconds that its calls took, an upper bound on their CPU time.
+        starter: the thread that started it; the kernel kills the child when this thread ends.
     """
 
     protections: tuple[str, ...] | None = None
@@ -82,7 +81,7 @@ class Connection:
         words = [*map(str, (_CHILD, packages, _ROOT, memory_bytes, cpu_s, shared))]
         if request is not None:
             words.append(json.dumps(request))
-        libraries = "LD_LIBRARY_PATH"  # where a Python that is loaded as a module has its own library
+        libraries = "LD_LIBRARY_PATH"  # where a Python from an environment module finds its shared library
         self.starter = threading.current_thread()
         self.spent_s, self._begun = 0.0, time.monotonic()
         try:
@@ -107,14 +106,14 @@ class Connection:
         os.set_blocking(self._from, False)
 
     def may_greet(self) -> bool:
-        """Whether it has spoken, or ended, or had all the time for it."""
+        """Whether `greet` would return at once: the child has sent something, has ended, or START_S has passed."""
         return _ready(self._from, select.POLLIN, 0) or time.monotonic() > self._begun + START_S
 
     def greet(self) -> tuple[str, ...]:
-        """Wait for its first word; returns the protections.
+        """Wait for the child's first message and return the protections.
 
         Raises:
-            SandboxBroken: it does not start, and is ended.
+            SandboxBroken: it does not start; it is killed.
         """
         if self.protections is None:
             try:
@@ -137,7 +136,7 @@ class Connection:
         return tuple(held)
 
     def idle(self) -> bool:
-        """Whether it is alive and has nothing to say. In a forked copy of its parent it counts as ended."""
+        """Whether the child is alive and has sent nothing unread. A forked copy of the parent sees it as ended."""
         return self.process.poll() is None and not _ready(self._from, select.POLLIN, 0)
 
     def ask(
@@ -148,17 +147,17 @@ class Connection:
         index: NDArray[np.int32] | None,
         wall_s: float,
     ) -> tuple[NDArray[np.float32], dict[str, int]]:
-        """One request, about `len(actions)` rows.
+        """Send one request for `len(actions)` rows, and wait for the answer.
 
         Raises:
-            Ended: no answer in time, or none in form.
+            Ended: no answer in time, or a malformed one.
         """
         begin = time.monotonic()
         deadline = begin + wall_s
         arrays = {"observations": observations, "actions": actions} | ({} if index is None else {"index": index})
         request = request_of(code, arrays)
         n = len(actions)
-        self._values[:n] = np.nan  # a child that answers but has written nothing is found
+        self._values[:n] = np.nan  # to detect a child that answers without writing values
         for name, place in child.places(request).items():
             array = arrays[name]
             np.frombuffer(self._shared, array.dtype, array.size, place).reshape(array.shape)[...] = array
@@ -171,7 +170,8 @@ class Connection:
         if answer.get("rows") != n or not _are_faults(faults, n):
             raise Ended("process")
         values = self._values[:n].astype(np.float32)  # a copy, which the child cannot reach
-        if not np.isfinite(values).all() or _ready(self._from, select.POLLIN, 0):  # or more than was announced
+        # After the answer nothing more may wait in the pipe.
+        if not np.isfinite(values).all() or _ready(self._from, select.POLLIN, 0):
             raise Ended("process")
         self.spent_s += time.monotonic() - begin
         return values, faults
@@ -215,7 +215,7 @@ class Connection:
             raise Ended("wall")
 
     def kill(self) -> None:
-        """End it and everything in its session, leave no zombie."""
+        """Kill the child and everything in its session; leave no zombie."""
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -227,8 +227,8 @@ class Connection:
 
 
 def _shared_file() -> int:
-    """The descriptor of a new file in memory, which neither side can make shorter than the other one believes."""
-    if not hasattr(os, "memfd_create"):  # another system than Linux
+    """The descriptor of a new file in memory. Neither side can change its size."""
+    if not hasattr(os, "memfd_create"):  # not Linux
         with tempfile.TemporaryFile() as file:
             file.truncate(child.SHARED_BYTES)
             return os.dup(file.fileno())
@@ -239,14 +239,14 @@ def _shared_file() -> int:
 
 
 def _ready(descriptor: int, event: int, seconds: float) -> bool:
-    """Whether something can be read or written; also true where the other end is closed."""
+    """Whether the descriptor can be read or written; also true when the other end is closed."""
     poll = select.poll()
     poll.register(descriptor, event)
     return bool(poll.poll(seconds * 1000))
 
 
 def _are_faults(faults: object, n: int) -> TypeGuard[dict[str, int]]:
-    """Whether these are short names with counts of rows."""
+    """Whether `faults` maps short names to counts of at most n rows."""
     return (
         isinstance(faults, dict)
         and len(faults) <= MAX_FAULTS

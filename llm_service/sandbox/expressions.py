@@ -1,6 +1,6 @@
 """Expressions of written programs as closures: from a batch and a mask to a value for those rows or lanes.
 
-A comprehension runs over all its elements at once: they become one more axis in front of the lanes.
+A comprehension runs over all its elements at once: they become an extra axis in front of the lanes.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from llm_service.sandbox.values import (
 Expression: TypeAlias = Callable[[Batch, Array], Any]
 Store: TypeAlias = Callable[[Batch, Array, Any], None]
 Scope: TypeAlias = dict[str, tuple[str, int]]
-"""For names that do not stand for one value of each row: the name in the batch, and the axes of lanes it has."""
+"""For each name that is not simply one value per row: its key in the batch, and its number of lane axes."""
 
 
 class Expressions:
     """Turns expressions into closures.
 
-    Each closure is made for a place: the scope says what names mean there, `lanes` how many axes of lanes it has, which
-    is 1 outside comprehensions and loops that run at once.
+    Each closure is made for one place in the program. The scope says what names mean there; `lanes` is the number of
+    lane axes, which is 1 outside comprehensions and loops that run at once.
     """
 
     def __init__(self) -> None:
         self._places = 0
 
     def new_name(self, name: str) -> str:
-        """A name of its own in the batch, for a name that has another meaning inside a place."""
+        """A unique key in the batch, for a name that has a different meaning inside a comprehension or loop."""
         self._places += 1
         return f"{name} {self._places}"
 
     def expression(self, node: ast.expr | None, scope: Scope, lanes: int) -> Expression:
-        """The closure of an expression; of None one for None."""
+        """The closure of an expression; for None, a closure that returns None."""
 
         def of(part: ast.expr) -> Expression:
             return self.expression(part, scope, lanes)
@@ -116,7 +116,8 @@ class Expressions:
         return run
 
     def _either(self, values: list[Expression], conjunction: bool, lanes: int) -> Expression:
-        """`and` and `or`: the value that decides, as in Python; of a list and a number, its truth."""
+        """`and` and `or`: the deciding value, as in Python; if one is a list and the other a number, the truth of that
+        value."""
 
         def run(batch: Batch, mask: Array) -> Any:
             result = values[0](batch, mask)
@@ -201,7 +202,7 @@ class Expressions:
     def _decided(
         self, element: ast.expr, generators: list[ast.comprehension], conjunction: bool, scope: Scope, lanes: int
     ) -> Expression:
-        """`any` and `all` over a generator: what follows the element that decides has no faults."""
+        """`any` and `all` over a generator: elements after the deciding one cause no faults."""
         first, *rest = generators
         inside, begin = self._rounds(first, scope, lanes, can_be_left=True)
         if rest:
@@ -226,7 +227,8 @@ class Expressions:
     def _rounds(
         self, generator: ast.comprehension, scope: Scope, lanes: int, can_be_left: bool = False
     ) -> tuple[Scope, Callable[[Batch, Array], tuple[int, Array, Array | None]]]:
-        """What names mean inside, and what begins the rounds: their number, the mask inside, and which there are."""
+        """The scope inside a generator, and a function that begins its rounds. That function returns the number of
+        rounds, the mask inside, and which rounds are present."""
         iterable, inside = self.expression(generator.iter, scope, lanes), dict(scope)
         store = self._inner_target(generator.target, inside, lanes + 1)
         tests = [self.expression(test, inside, lanes + 1) for test in generator.ifs]
@@ -250,7 +252,7 @@ class Expressions:
         return inside, begin
 
     def _inner_target(self, node: ast.expr, inside: Scope, lanes: int) -> Store:
-        """Gives new names values, and adds them to the scope."""
+        """A store that assigns the target's names inside a comprehension; adds these names to the scope."""
         if isinstance(node, ast.Name):
             key = self.new_name(node.id)
             inside[node.id] = (key, lanes)

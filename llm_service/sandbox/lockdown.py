@@ -1,14 +1,14 @@
-"""What a process gives up before it runs a program that a model wrote: nearly everything, for good.
+"""What a process gives up before it runs a program that a model wrote: nearly everything, permanently.
 
     held = lock_down(memory_bytes=512 << 20, cpu_s=60) + filter_system_calls()
 
-Each protection is tried on its own, since kernels and containers differ, and the names of those that hold are returned.
-They overlap on purpose: `seccomp` alone forbids all but computing and answering, and where it is missing the others
-still take away files, network, privileges, memory and time.
+Each protection is tried separately, since kernels and containers differ. The functions return the names of those that
+hold. Protections overlap on purpose: `seccomp` alone forbids everything but computing and answering. Without it the
+others still remove access to files and network, drop privileges, and limit memory and time.
 
-The order matters. An empty root needs the rights that a new user namespace or root gives; a change of user forgets the
-parent's death signal; and the filter comes last, because it forbids every call above it, and that memory is made
-executable: machine code of a program is made behind all other protections, and before this one.
+The order matters. An empty root needs the rights of a new user namespace or of root. Changing the user clears the
+parent-death signal. The filter comes last, because it forbids all these calls and also making memory executable. So
+programs are compiled to machine code after all other protections are in place, but before the filter.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ import tempfile
 from collections.abc import Callable
 
 PROTECTIONS = (
-    "no writable code",  # no memory that can be written can be executed, as a library may have made some
-    "namespaces",  # a network without interfaces, mounts and message queues of its own
-    "empty root",  # its file system is one empty folder that no longer exists
-    "not root",  # started by root, it becomes nobody
+    "no writable code",  # no memory is both writable and executable, even if a library mapped some
+    "namespaces",  # a network without interfaces, private mounts and message queues
+    "empty root",  # its root is an empty folder that has been deleted
+    "not root",  # if started by root, it becomes nobody
     "no capabilities",
     "limits",  # CPU time, file sizes; no new file descriptors, no new processes, no core
     "memory limit",
     "no new privileges",
-    "not dumpable",  # other processes of this user cannot trace it or read its memory
+    "not dumpable",  # other processes of the same user cannot trace it or read its memory
     "dies with its parent",
-    "seccomp",  # system calls outside a short list kill it
+    "seccomp",  # any system call outside a short list kills it
 )
 
 _NOBODY = 65534
 _NAMESPACES = 0x00020000 | 0x08000000 | 0x40000000  # CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWNET
-_USER_NAMESPACE = 0x10000000  # gives an ordinary user the right to the others
+_USER_NAMESPACE = 0x10000000  # allows an ordinary user to create the others
 
 _SET_DEATH_SIGNAL, _SET_DUMPABLE, _SET_SECCOMP, _SET_NO_NEW_PRIVILEGES = 1, 4, 22, 38  # prctl(2)
 
-# Memory of its own, locks between threads that it does not have, and the end. The numbers are the kernel's for each
-# machine: mremap, munmap, brk, madvise, futex, rt_sigreturn, exit, exit_group.
+# Its own memory, locks (though it has only one thread), and exiting. System call numbers per machine: mremap, munmap,
+# brk, madvise, futex, rt_sigreturn, exit, exit_group.
 _FREE = {"x86_64": (25, 11, 12, 28, 202, 15, 60, 231), "aarch64": (216, 215, 214, 233, 98, 139, 93, 94)}
-_READ_WRITE = {"x86_64": (0, 1), "aarch64": (63, 64)}  # each on one descriptor only: read 0, write 1
-_MAPPING = {"x86_64": (9, 10), "aarch64": (222, 226)}  # mmap, mprotect: of nothing that can be executed
-# clock_gettime fails, no more: Python reads it at each lock, by a system call where the vDSO has no clock to read.
+_READ_WRITE = {"x86_64": (0, 1), "aarch64": (63, 64)}  # each on one descriptor only: read from 0, write to 1
+_MAPPING = {"x86_64": (9, 10), "aarch64": (222, 226)}  # mmap, mprotect: never executable
+# clock_gettime fails but does not kill: Python calls it at each lock, as a system call if the vDSO has no clock.
 _CLOCK = {"x86_64": 228, "aarch64": 113}
 _AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # <linux/audit.h>
 _PROT_READ, _PROT_EXEC = 1, 4
@@ -57,16 +57,18 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def lock_down(memory_bytes: int, cpu_s: float) -> tuple[str, ...]:
-    """Give up all but descriptors 0 and 1, and computing; what is left is `filter_system_calls`. There is no way back.
+    """Give up everything but descriptors 0 and 1 and computing. `filter_system_calls` is the remaining step.
+    Irreversible.
 
-    Everything that will be needed must have been imported: afterwards no file can be opened.
+    Import everything needed before: afterwards no file can be opened.
 
     Args:
-        memory_bytes: address space beyond what is in use now.
-        cpu_s: seconds of CPU time beyond what is used now; whole ones, rounded up. Then the kernel kills this process.
+        memory_bytes: address space beyond the current use.
+        cpu_s: seconds of CPU time beyond the current use, rounded up to whole seconds. Then the kernel kills this
+            process.
 
     Returns:
-        Those of PROTECTIONS that hold.
+        The names in PROTECTIONS that hold.
     """
     held: list[str] = []
 
@@ -76,7 +78,7 @@ def lock_down(memory_bytes: int, cpu_s: float) -> tuple[str, ...]:
 
     root = os.getuid() == 0
     os.closerange(2, 256)
-    in_use = _address_space()  # read while there is a /proc
+    in_use = _address_space()  # read while /proc is still there
     attempt("no writable code", _protect_code)
     _enter_empty_folder()
     attempt("namespaces", lambda: _call("unshare", _NAMESPACES | (0 if root else _USER_NAMESPACE)))
@@ -89,15 +91,15 @@ def lock_down(memory_bytes: int, cpu_s: float) -> tuple[str, ...]:
     attempt("not dumpable", lambda: _prctl(_SET_DUMPABLE, 0))
     attempt("dies with its parent", lambda: _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL))
     sys.path.clear()
-    sys.meta_path.clear()  # an import fails, rather than looks for a file and is killed
+    sys.meta_path.clear()  # a late import fails, instead of opening a file and being killed
     return tuple(held)
 
 
 def filter_system_calls() -> tuple[str, ...]:
-    """Give up all but reading descriptor 0, writing descriptor 1 and memory that cannot be executed, for good.
+    """Permanently give up all but reading descriptor 0, writing descriptor 1 and non-executable memory.
 
     Returns:
-        `seccomp`, if that holds.
+        ("seccomp",) if the filter holds, otherwise ().
     """
     return ("seccomp",) if _holds(_filter_system_calls) else ()
 
@@ -105,7 +107,7 @@ def filter_system_calls() -> tuple[str, ...]:
 def _holds(step: Callable[[], object]) -> bool:
     try:
         step()
-    except (OSError, ValueError, AttributeError):  # the last one: a C library without that call
+    except (OSError, ValueError, AttributeError):  # AttributeError: the C library lacks the call
         return False
     return True
 
@@ -126,11 +128,11 @@ def _address_space() -> int:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[0]) * resource.getpagesize()
     except OSError:
-        return 1 << 30  # no /proc: more than Python and NumPy use
+        return 1 << 30  # without /proc, a guess above what Python and NumPy use
 
 
 def _protect_code() -> None:
-    """Take the right to write from all memory that can be executed."""
+    """Make all executable memory read-only."""
     with open("/proc/self/maps") as file:
         places = [line.split()[:2] for line in file]
     for place, rights in places:
@@ -140,7 +142,7 @@ def _protect_code() -> None:
 
 
 def _enter_empty_folder() -> None:
-    """Stand in a folder that is removed: nothing is in it, and nothing can be made in it."""
+    """Change to a new folder and delete it: it is empty, and nothing can be created in it."""
     try:
         folder = tempfile.mkdtemp()
         os.chdir(folder)
@@ -174,7 +176,7 @@ def _limit(cpu_s: float) -> None:
 
 
 def _filter_system_calls() -> None:
-    """Let the kernel end this process at the first system call that is not listed above."""
+    """Make the kernel kill this process at the first system call that is not listed above."""
     machine = os.uname().machine
     if machine not in _FREE or sys.byteorder != "little" or sys.maxsize < 2**32:
         raise OSError(f"no list of system calls for {machine}")
@@ -188,11 +190,11 @@ def _filter_system_calls() -> None:
 
 
 def _filter(machine: str) -> list[tuple[int, int, int, int]]:
-    """The filter in the kernel's classic BPF: (operation, lines to skip if true, if false, operand)."""
+    """The filter in classic BPF: (operation, lines to skip if true, lines to skip if false, operand)."""
     allow, fail, kill = ((0x06, 0, 0, value) for value in (0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000))
 
     def load(offset: int) -> tuple[int, int, int, int]:
-        return 0x20, 0, 0, offset  # in struct seccomp_data: 0 the call, 4 the architecture, 16 + 8 i argument i
+        return 0x20, 0, 0, offset  # struct seccomp_data: call at 0, architecture at 4, argument i at 16 + 8 i
 
     lines = [load(4), (0x15, 1, 0, _AUDIT_ARCHITECTURE[machine]), kill, load(0)]
     for call in _FREE[machine]:

@@ -1,14 +1,14 @@
-"""Written programs, run in a process that can reach nothing: `Sandbox`.
+"""`Sandbox` runs written programs in a process that has no access to files, network or other processes.
 
     with Sandbox() as sandbox:
-        done = sandbox.phi(code, observations, actions)      # Values; a fault is a 0.0 that is counted, never an error
+        done = sandbox.phi(code, observations, actions)      # Values; a fault counts and gives 0.0, never an error
 
-One child (`child`, locked down by `lockdown`) answers one request after the other, through two pipes and memory that
-is shared with it. Whatever it does but answer in time and in form ends it, the next request starts another. So a
-program can waste `wall_s` seconds three times, and then is not run again.
+One child (`child`, locked down by `lockdown`) answers one request after the other, through two pipes and shared memory.
+If it does not give a well-formed answer in time, it is killed, and the next request starts another child. So a program
+can waste `wall_s` seconds three times; then it is not run again.
 
-A program that is asked for often gets a child of its own, which makes machine code of it before it is locked down for
-good. Until that one is there, the first child answers, which interprets: values are the same to the bit.
+A program that is called often gets its own child, which compiles it to machine code before its lockdown is complete.
+Until that child is ready, the first child interprets the program. The values are bit-identical.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ __all__ = ["Sandbox", "SandboxBroken"]
 
 log = logging.getLogger(__name__)
 
-MAX_DEATHS = 3  # of children by one program, in one Sandbox
-PIECE_ROWS = MAX_ROWS  # sent at once; the limit of time is for each piece
+MAX_DEATHS = 3  # of children, caused by one program in one Sandbox
+PIECE_ROWS = MAX_ROWS  # sent at once; the time limit is per piece
 PIECE_BYTES = MAX_BYTES
 COMPILED_AFTER = 1 << 15
-"""Rows of one program and shape after which it gets machine code: that costs as much as to interpret more rows yet."""
-MAX_OWN = 2  # programs that have a process with machine code at the same time
+"""A program is compiled after this many rows of one shape. Compiling costs as much as interpreting even more rows."""
+MAX_OWN = 2  # programs with a process for their machine code at the same time
 NEVER = -(1 << 62)
 
 Key: TypeAlias = "tuple[str, str, tuple[int, ...], str, int]"
-"""A program, and the form of its rows: type and shape of an observation, type and number of actions."""
+"""A program and the layout of its rows: dtype and shape of one observation, dtype and number of actions."""
 
 
 class Sandbox:
     """Runs programs of the grammar in a child process. Calls from several threads take turns.
 
-    A child starts at the first call, in about a tenth of a second. All die with this object and with this process.
+    A child starts at the first call, in about 0.1 s. All children end with this object and with this process.
 
     Args:
-        wall_s: seconds within which a piece of at most PIECE_ROWS rows must be answered.
-        memory_bytes: address space of a child beyond what Python, NumPy and LLVM take.
-        cpu_s: seconds of work after which a fresh child takes over, between two calls; its kernel limit.
+        wall_s: the time limit in seconds for a piece of at most PIECE_ROWS rows.
+        memory_bytes: address space of a child beyond what Python, NumPy and LLVM use.
+        cpu_s: seconds of work after which a fresh child takes over, between two calls; also the child's kernel limit.
 
     Raises:
-        ValueError: a limit that leaves no room for one call.
+        ValueError: a limit is too small for one call.
     """
 
     def __init__(self, wall_s: float = 10.0, memory_bytes: int = 512 << 20, cpu_s: float = 300.0) -> None:
@@ -67,10 +67,10 @@ class Sandbox:
             raise ValueError(f"memory_bytes must be at least {8 * PIECE_BYTES}, for one piece and its copies")
         self._wall_s, self._memory_bytes, self._cpu_s = wall_s, memory_bytes, cpu_s
         self._child: Connection | None = None  # interprets any program
-        self._own = OrderedDict[Key, Connection]()  # of programs that are asked for often, the last used one at the end
+        self._own = OrderedDict[Key, Connection]()  # of programs that are called often, most recently used last
         self._alive: list[Connection] = []
-        weakref.finalize(self, _end, self._alive)  # also at the end of this process
-        self._rows = Counter[Key]()  # asked of each program and shape
+        weakref.finalize(self, _end, self._alive)  # also runs when this process exits
+        self._rows = Counter[Key]()  # requested so far, per program and shape
         self._deaths = Counter[str]()
         self._lock = threading.Lock()
         self._told = False
@@ -82,7 +82,7 @@ class Sandbox:
         self.close()
 
     def close(self) -> None:
-        """End all children. The next call would start another."""
+        """End all children. A later call starts a new one."""
         with self._lock:
             self._child = None
             self._own.clear()
@@ -90,16 +90,16 @@ class Sandbox:
 
     @property
     def protections(self) -> tuple[str, ...]:
-        """Those of `lockdown.PROTECTIONS` that hold on this machine, as the child says; it is started if need be.
+        """The names in `lockdown.PROTECTIONS` that hold on this machine, as the child reports; starts it if necessary.
 
         Raises:
-            SandboxBroken: the child does not start.
+            SandboxBroken: the child did not start.
         """
         with self._lock:
             return self._ready().greet()
 
     def await_code(self) -> int:
-        """Wait for machine code that is being made for programs that were asked for often; how many have some."""
+        """Wait for compilations in progress; returns how many programs have machine code."""
         with self._lock:
             return sum([self._has_code(key, child) for key, child in [*self._own.items()]])
 
@@ -110,25 +110,25 @@ class Sandbox:
         actions: NDArray[np.integer],
         index: NDArray[np.integer] | None = None,
     ) -> Values:
-        """What the program says of each row.
+        """The program's value for each row.
 
-        Rows are sent in pieces of at most PIECE_ROWS. If the child does not answer one, its rows are 0.0 and counted:
-        `wall` (no answer within wall_s), `memory`, `process` (it died or spoke nonsense), `banned` (this program ended
-        MAX_DEATHS children and is not run again here).
+        Rows are sent in pieces of at most PIECE_ROWS. If the child does not answer a piece, its rows are 0.0 and count
+        as faults: `wall` (no answer within wall_s), `memory`, `process` (the child died or sent a malformed answer),
+        `banned` (this program ended MAX_DEATHS children and is not run again in this Sandbox).
 
         Args:
             code: a program of the grammar, `potential(observations, actions)`.
-            observations: integers [N, K, ...], the newest last; or, with an index, [R, ...].
+            observations: integers [N, K, ...], newest last; with an index, [R, ...].
             actions: integers [N, K - 1].
-            index: integers [N, K], which of the observations are the row's. Rows that share them cost less.
+            index: integers [N, K], each row's observations as indices into [R, ...]. Sharing observations costs less.
 
         Returns:
-            values float32 [N], all finite, and how many rows had which fault.
+            values float32 [N], all finite, and the number of rows per kind of fault.
 
         Raises:
             CodeRefused: the program is outside the grammar.
-            ValueError: arrays of other shapes or types, or a row larger than PIECE_BYTES.
-            SandboxBroken: the child does not start.
+            ValueError: the arrays have other shapes or types, or a row is larger than PIECE_BYTES.
+            SandboxBroken: the child did not start.
         """
         code = _normalise(code)
         observations, actions, rows = _checked(observations, actions, index)
@@ -143,9 +143,9 @@ class Sandbox:
         return Values(np.concatenate(parts), dict(faults))
 
     def check(self, code: str, observations: NDArray[np.integer], actions: NDArray[np.integer]) -> Values:
-        """As `phi`, asked twice, the second time in reverse order: a row with two answers is 0.0.
+        """Like `phi`, but computed twice, the second time in reverse order. A row whose two values differ gets 0.0.
 
-        Its fault is `not deterministic`. Run it once when a program is accepted; a call costs twice a `phi`.
+        Its fault is `not deterministic`. Call it once when a program is accepted; it costs twice as much as `phi`.
         """
         first = self.phi(code, observations, actions)
         second = self.phi(code, observations[::-1], actions[::-1])
@@ -170,21 +170,21 @@ class Sandbox:
             except Ended as ended:
                 self._stop(child)
                 if not child.starter.is_alive():
-                    continue  # the kernel ended it with the thread that had started it, not for what it ran
+                    continue  # killed because its starter thread ended, not because of the program
                 self._deaths[code] += 1
                 name = hashlib.sha256(code.encode()).hexdigest()[:12]
                 log.warning("written program %s: %s; its process is ended and started anew", name, ended)
                 return np.zeros(n, np.float32), {str(ended): n}
-            except BaseException:  # Ctrl-C, say: a late answer to this would pass for one to the next question
+            except BaseException:  # such as Ctrl-C: a late answer would be taken for the next one
                 self._stop(child)
                 raise
         return np.zeros(n, np.float32), {"banned": n}
 
     def _child_for(self, code: str, observations: Any, actions: Any, index: Any) -> Connection:
-        """The one with machine code for such rows, if there is one; else the one that interprets.
+        """The child with machine code for such rows if there is one, otherwise the child that interprets.
 
-        A program gets a child of its own when it has been asked for often. That one starts and compiles beside the
-        other, which answers until it is there.
+        A program that is called often gets its own child. It starts and compiles in parallel; meanwhile the
+        interpreting child answers.
         """
         shape = observations.shape[1 if index is not None else 2 :]
         key = code, observations.dtype.str, shape, actions.dtype.str, actions.shape[1]
@@ -208,11 +208,12 @@ class Sandbox:
             self._stop(child)
             return self._ready()
         if not child.spent_s and self._child is not None:
-            self._stop(self._child)  # nobody may need it again
+            self._stop(self._child)  # it may never be needed again
         return child
 
     def _has_code(self, key: Key, child: Connection) -> bool:
-        """Whether the program's own child has machine code, when it says so; without it, it is ended."""
+        """Wait for the first message of the program's own child; whether it has machine code. Without code it is
+        killed."""
         try:
             child.greet()
         except SandboxBroken as broken:
@@ -223,7 +224,7 @@ class Sandbox:
         return child.compiled
 
     def _ready(self) -> Connection:
-        """The child that interprets: alive, silent and with time for one more call."""
+        """The child that interprets: alive, with no unread output, and with time for one more call."""
         if self._child is None or not self._has_time(self._child):
             if self._child is not None:
                 self._stop(self._child)
@@ -270,7 +271,7 @@ def _normalise(code: str) -> str:
 def _checked(
     observations: NDArray[np.integer], actions: NDArray[np.integer], index: NDArray[np.integer] | None
 ) -> tuple[NDArray[np.integer], NDArray[np.integer], int]:
-    """Both as little-endian arrays, and how many rows make a piece."""
+    """Observations and actions as little-endian arrays, and the number of rows per piece."""
     for name, array in (("observations", observations), ("actions", actions)):
         wide = array.itemsize > 4 and array.size and max(-int(array.min()), int(array.max())) > LARGEST_ARGUMENT
         if array.dtype.kind not in "iu" or wide:
@@ -291,9 +292,9 @@ def _checked(
 def _needed(
     observations: NDArray[np.integer], index: NDArray[np.integer]
 ) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
-    """Of the observations those that the index names, or a few more, and the index into them."""
+    """The observations that the index uses (perhaps a few more), and the index into these."""
     first, end = int(index.min()), int(index.max()) + 1
-    if end - first <= index.size:  # so they are no more than the rows may have
+    if end - first <= index.size:  # so they are no more than the rows could have without sharing
         return observations[first:end], (index - first).astype("<i4")
     used = np.zeros(len(observations), bool)
     used[index] = True

@@ -1,4 +1,4 @@
-"""The functions that programs may call."""
+"""Code for the functions that programs may call."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from llm_service.sandbox.compiler.kinds import SMALL, RangeKind
 from llm_service.sandbox.compiler.reductions import Each, extreme, number, total
 from llm_service.sandbox.compiler.sequences import Sequence, Value, length, steps_between
 
-_FURTHEST = SMALL >> 2  # from 0, of what a range or enumerate counts
+_FURTHEST = SMALL >> 2  # largest magnitude of a bound of range or enumerate
 
 
 class Arguments(Protocol):
-    """What writes the arguments of a call."""
+    """Writes the arguments of a call."""
 
     def value(self, node: ast.expr) -> Value: ...
 
@@ -27,7 +27,7 @@ class Arguments(Protocol):
 
 
 def call(e: Emitter, of: Arguments, name: str, given: list[ast.expr], named: list[ast.expr]) -> Value:
-    """The value of a call; the row gives up where Python has none."""
+    """The value of a call; the row gives up where Python would raise an error."""
     match name:
         case "abs":
             return arithmetic.absolute(e, of.number(given[0]))
@@ -66,7 +66,7 @@ def call(e: Emitter, of: Arguments, name: str, given: list[ast.expr], named: lis
 
 
 def small(e: Emitter, number_: Number) -> Number:
-    """A whole number that can be counted from."""
+    """An integer small enough to count from; otherwise the row gives up."""
     code = as_whole(e, number_)
     if number_.limit is None or number_.limit > _FURTHEST:
         e.check(e.both(e.compare("<=", code, _FURTHEST), e.compare(">=", code, -_FURTHEST)))
@@ -88,7 +88,7 @@ def _range(e: Emitter, bounds: list[Number]) -> Value:
 
 
 def _decided(e: Emitter, each: Each, conjunction: bool) -> Number:
-    """`any` or `all` of a list: all of it is looked at."""
+    """`any` or `all` of a list; reads every element."""
     place = e.memory(8)
     e.store(conjunction, place)
 

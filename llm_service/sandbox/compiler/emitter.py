@@ -1,6 +1,6 @@
-"""Writes the code of one row: what every part of a program is made of.
+"""Writes the code for one row: the basic operations that every part of a program uses.
 
-Whole numbers and truths that are known already are Python's `int` and `bool`, and are reckoned here instead of there.
+Integers and bools known at compile time stay Python's `int` and `bool`, and are computed here, not in the code.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from llm_service.sandbox.compiler.kinds import NotCompiled, TooLarge
 TRUTH, BYTE, PLACE, WHOLE, REAL = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.DoubleType()
 POINTER = ir.PointerType()
 
-MAX_BLOCKS = 2_000  # of the code of a row; the largest of natural programs have 300
-MAX_FRAME = 1 << 18  # bytes of all names and lists of a row; they lie on the stack
+MAX_BLOCKS = 2_000  # in the code for a row; the largest realistic programs have 300
+MAX_FRAME = 1 << 18  # bytes for all names and lists of a row, which lie on the stack
 
 Code: TypeAlias = Any
-"""A value of LLVM, or a Python number that stands for it."""
+"""An LLVM value, or a Python number known at compile time."""
 
 
 def memory(builder: ir.IRBuilder, size: int) -> Any:
-    """A pointer to so many new bytes on the stack."""
+    """A pointer to `size` newly allocated bytes on the stack."""
     found = builder.alloca(ir.ArrayType(WHOLE, -(-size // 8)))
-    found.type = POINTER  # llvmlite would have it point to what was allocated only
+    found.type = POINTER  # llvmlite types it as a pointer to that array
     return found
 
 
@@ -37,9 +37,9 @@ class Loop:
     """A loop that is being written.
 
     Attributes:
-        index: number of the round.
-        before: the block in front of it.
-        following, end: where the next round begins, and what comes after all.
+        index: the number of the round.
+        before: the block before the loop.
+        following, end: the blocks for the next round and after the loop.
     """
 
     index: Code
@@ -49,11 +49,11 @@ class Loop:
 
 
 class Emitter:
-    """The builder of one row's function, whose arguments are `observations`, `index`, `actions` and `result`.
+    """Builds the function for one row; its arguments are `observations`, `index`, `actions` and `result`.
 
     Attributes:
-        end: the block of a row that is done; it stores nothing.
-        longest: elements of ranges whose bounds are not known beforehand.
+        end: the block that ends a finished row; it stores nothing.
+        longest: maximum length of ranges whose bounds are unknown at compile time.
     """
 
     def __init__(self, function: Any, longest: int) -> None:
@@ -69,7 +69,7 @@ class Emitter:
         self.builder.position_at_end(self._first)
 
     def finish(self) -> None:
-        """End the function: a row that comes here gives up, as one without a value does."""
+        """End the function. A row that gets here has not returned a value, so it gives up."""
         self.builder.branch(self._gives_up)
         self._allocations.branch(self._first)
         for block, done in ((self._gives_up, 0), (self.end, 1)):
@@ -77,36 +77,36 @@ class Emitter:
             self.builder.ret(ir.Constant(TRUTH, done))
 
     def block(self) -> Any:
-        """A new block, which nothing leads to yet.
+        """A new block that nothing jumps to yet.
 
         Raises:
-            NotCompiled: there are too many: it would take long to make machine code of them.
+            NotCompiled: there are too many blocks, which would take long to compile.
         """
         if len(self.function.blocks) > MAX_BLOCKS:
             raise NotCompiled("the code is too long")
         return self.function.append_basic_block()
 
     def start(self, block: Any) -> None:
-        """Go on in this block."""
+        """Continue writing in this block."""
         self.builder.position_at_end(block)
 
     # ---- memory ----------------------------------------------------------------------------------------------------
 
     def memory(self, size: int) -> Any:
-        """A pointer to so many bytes of the row's own."""
+        """A pointer to `size` bytes on the row's stack. Raises TooLarge beyond MAX_FRAME."""
         self.frame += size
         if self.frame > MAX_FRAME:
             raise TooLarge("the lists take too much memory")
         return memory(self._allocations, size)
 
     def flag(self) -> Any:
-        """A pointer to a truth that is False when the row begins."""
+        """A pointer to a bool that is False when the row begins."""
         pointer = self.memory(8)
         self._allocations.store(ir.Constant(TRUTH, 0), pointer)
         return pointer
 
     def forward(self, pointer: Any, size: Code) -> Any:
-        """The pointer so many bytes further on."""
+        """The pointer moved `size` bytes forward."""
         if isinstance(size, int) and size == 0:
             return pointer
         return self.builder.gep(pointer, [self.code(size)], source_etype=BYTE)
@@ -120,7 +120,7 @@ class Emitter:
     # ---- whole numbers and truths ------------------------------------------------------------------------------------
 
     def code(self, value: Code) -> Any:
-        """A value of LLVM."""
+        """The LLVM value."""
         if isinstance(value, bool):
             return ir.Constant(TRUTH, int(value))
         if isinstance(value, int):
@@ -147,13 +147,13 @@ class Emitter:
         return b if isinstance(a, int) and a == 1 else self.builder.mul(self.code(a), self.code(b))
 
     def compare(self, sign: str, a: Code, b: Code) -> Code:
-        """The comparison of two whole numbers."""
+        """The comparison of two integers."""
         if isinstance(a, int) and isinstance(b, int):
             return {"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b, "==": a == b, "!=": a != b}[sign]
         return self.builder.icmp_signed(sign, self.code(a), self.code(b))
 
     def choose(self, test: Code, a: Code, b: Code) -> Code:
-        """`a` where the test holds, else `b`."""
+        """`a` if the test holds, otherwise `b`."""
         if isinstance(test, bool):
             return a if test else b
         return self.builder.select(test, self.code(a), self.code(b))
@@ -175,13 +175,13 @@ class Emitter:
         return not a if isinstance(a, bool) else self.builder.not_(a)
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """A function of real numbers that LLVM knows."""
+        """Call an LLVM intrinsic on float64 numbers."""
         type_ = ir.FunctionType(REAL, [REAL] * len(arguments))
         intrinsic = self.function.module.declare_intrinsic(f"llvm.{name}", [REAL], type_)
         return self.builder.call(intrinsic, [self.code(argument) for argument in arguments])
 
     def same_bytes(self, one: Any, other: Any, size: int) -> Any:
-        """Whether so many bytes at both pointers are the same."""
+        """Whether the `size` bytes at both pointers are equal."""
         module = self.function.module
         function = module.globals.get("memcmp")
         if function is None:
@@ -192,12 +192,12 @@ class Emitter:
     # ---- the way through ---------------------------------------------------------------------------------------------
 
     def give_up(self) -> None:
-        """Leave this row to the interpreter. What is written next is never reached."""
+        """Leave this row to the interpreter. Code written next is unreachable."""
         self.builder.branch(self._gives_up)
         self.start(self.block())
 
     def check(self, good: Code) -> None:
-        """Give up unless it holds."""
+        """Give up unless `good` holds."""
         if good is True:
             return
         if good is False:
@@ -211,7 +211,7 @@ class Emitter:
         self.builder.cbranch(self.code(test), yes, no)
 
     def spend(self, steps: Code) -> None:
-        """Count steps; at least as many as the interpreter counts."""
+        """Count steps; never fewer than the interpreter counts."""
         if isinstance(steps, int) and steps == 0:
             return
         spent = self.add(self.load(WHOLE, self._steps), steps)
@@ -220,7 +220,7 @@ class Emitter:
 
     @contextmanager
     def loop(self, rounds: Code) -> Iterator[Loop]:
-        """Write what each round does; jumps to `following` and `end` may leave it."""
+        """Write the body of a loop; it may jump to `following` or `end`."""
         before, head, body, following, end = self.builder.block, *(self.block() for _ in range(4))
         self.builder.branch(head)
         self.start(head)
@@ -237,6 +237,6 @@ class Emitter:
 
     @contextmanager
     def at(self, block: Any) -> Iterator[None]:
-        """Write at the end of another block, which may be ended already."""
+        """Write at the end of another block, which may already have a terminator."""
         with self.builder.goto_block(block):
             yield

@@ -1,4 +1,4 @@
-"""What is known of a value before the program runs: its kind, hence how many bytes it takes."""
+"""The kind of a value: what is known of it at compile time, which determines its size in bytes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TypeAlias
 from llm_service.sandbox.batch import LARGEST
 
 SMALL, LARGE = 1 << 32, int(LARGEST)
-"""Whole numbers whose sums and products need no check, and the largest that there are."""
+"""The limit below which sums and products of integers need no check, and the limit of all integers."""
 
-MAX_PARTS = 400  # of a value, well below what the interpreter allows
+MAX_PARTS = 400  # of a value, well below the interpreter's limit
 MAX_DEPTH = 8
 
 
 class NotCompiled(Exception):
-    """The program, or these rows, are for the interpreter; the message says why."""
+    """The interpreter must run the program, or these rows; the message says why."""
 
 
 class TooLarge(NotCompiled):
-    """Lists could become too long; perhaps not if ranges were shorter."""
+    """Lists could become too long. Shorter ranges may avoid it."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class NumberKind:
     """A number.
 
     Attributes:
-        limit: a whole number, of at most this magnitude (SMALL or LARGE); None: any real number.
+        limit: the maximum magnitude of an integer (SMALL or LARGE); None for a float64.
     """
 
     limit: int | None
@@ -36,14 +36,14 @@ class NumberKind:
 
 @dataclass(frozen=True)
 class ViewKind:
-    """A list that lies in the arrays that the rows came in.
+    """A list inside the input arrays.
 
     Attributes:
-        dtype: of its numbers, such as "<i8".
+        dtype: dtype of its numbers, such as "<i8".
         inner: the shape of each element.
-        most: elements that it has at most.
-        indirect: it is a list of places of observations.
-        exact: its numbers lie one after the other, and it has `most` elements.
+        most: maximum number of elements.
+        indirect: it is a list of indices of observations.
+        exact: its numbers are contiguous, and it has exactly `most` elements.
     """
 
     dtype: str
@@ -59,14 +59,14 @@ class ViewKind:
 
 @dataclass(frozen=True)
 class RangeKind:
-    """Whole numbers at equal distances."""
+    """Equally spaced integers."""
 
     most: int
 
 
 @dataclass(frozen=True)
 class TupleKind:
-    """A list of so many parts, each of a kind of its own."""
+    """A list with a fixed number of parts, each with its own kind."""
 
     parts: tuple[Kind, ...]
 
@@ -77,7 +77,7 @@ class TupleKind:
 
 @dataclass(frozen=True)
 class ArrayKind:
-    """A list whose elements lie in memory one after the other, behind their number; None: it is always empty."""
+    """A list stored in memory as its length, then its elements. `element` is None if it is always empty."""
 
     element: Kind | None
     most: int
@@ -89,13 +89,13 @@ def view_of(dtype: str, shape: tuple[int, ...]) -> ViewKind:
 
 
 EvenKind: TypeAlias = ViewKind | RangeKind | ArrayKind
-"""Of lists whose elements are alike."""
+"""Kinds of lists whose elements all have the same kind."""
 ListKind: TypeAlias = EvenKind | TupleKind
 Kind: TypeAlias = NumberKind | ListKind
 
 
 def size(kind: Kind) -> int:
-    """Bytes of a value in memory."""
+    """Size of a value in memory, in bytes."""
     match kind:
         case NumberKind():
             return 8
@@ -108,7 +108,7 @@ def size(kind: Kind) -> int:
 
 
 def volume(kind: Kind) -> int:
-    """Numbers that it holds at most."""
+    """The maximum number of numbers in a value."""
     match kind:
         case NumberKind():
             return 1
@@ -123,7 +123,7 @@ def volume(kind: Kind) -> int:
 
 
 def checked(kind: Kind, depth: int = 0) -> int:
-    """How many parts its structure has.
+    """The number of parts in a value's structure.
 
     Raises:
         NotCompiled: more than MAX_PARTS, or nested deeper than MAX_DEPTH: the interpreter has limits near that.
@@ -142,10 +142,10 @@ def checked(kind: Kind, depth: int = 0) -> int:
 
 
 def join(one: Kind, other: Kind) -> Kind:
-    """The kind of a value that may be of either.
+    """The kind of a value that may have either kind.
 
     Raises:
-        NotCompiled: a number or a list.
+        NotCompiled: one is a number, the other a list.
     """
     if one == other:
         return one
@@ -170,7 +170,7 @@ def join(one: Kind, other: Kind) -> Kind:
 
 
 def element_of(kind: ListKind) -> Kind | None:
-    """The kind of its elements; None if it never has any."""
+    """The kind of a list's elements; None if it is always empty."""
     match kind:
         case ViewKind(dtype, inner):
             return view_of(dtype, inner) if inner else NumberKind(SMALL)
@@ -186,5 +186,5 @@ def element_of(kind: ListKind) -> Kind | None:
 
 
 def holds_array(kind: Kind) -> bool:
-    """Whether any of it lies in memory that an assignment may overwrite."""
+    """Whether any part lies in memory that an assignment may overwrite."""
     return isinstance(kind, ArrayKind) or (isinstance(kind, TupleKind) and any(map(holds_array, kind.parts)))

@@ -1,4 +1,4 @@
-"""The names of a function: where the value of each lies, and whether the row has assigned it."""
+"""The names of a function: where each value is stored, and whether the row has assigned it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Names:
     """Names that statements assign.
 
     Args:
-        kinds: of the names, as far as they are known; what is assigned widens them.
+        kinds: kinds of the names known so far; assignments widen them.
 
     Attributes:
-        widened: a kind has changed: what was written before does not hold.
+        widened: whether a kind has changed, so that code written before is wrong.
     """
 
     def __init__(self, e: Emitter, kinds: dict[str, Kind]) -> None:
@@ -25,10 +25,10 @@ class Names:
         self._places: dict[str, tuple[Kind, Any, Any]] = {}
 
     def assign(self, name: str, value: Value) -> None:
-        """Give the name the value, whose arrays are copied.
+        """Assign the value to the name; copies its arrays.
 
         Raises:
-            NotCompiled: it holds a number at one place, a list at another.
+            NotCompiled: the name is assigned both numbers and lists.
         """
         known = self.kinds.get(name)
         kind = self.kinds[name] = value.kind if known is None else join(known, value.kind)
@@ -42,7 +42,7 @@ class Names:
         self._e.store(True, flag)
 
     def read(self, name: str) -> Value:
-        """Its value; the row gives up if it has none."""
+        """The value of a name; the row gives up if it is not assigned."""
         kind, pointer, _ = self._places[name]
         self.assert_assigned(name)
         return read(self._e, kind, pointer)
@@ -51,5 +51,5 @@ class Names:
         return self._places[name][0]
 
     def assert_assigned(self, name: str) -> None:
-        """Let the row give up if it has not assigned the name."""
+        """Give up if the row has not assigned the name."""
         self._e.check(self._e.load(TRUTH, self._places[name][2]))

@@ -1,4 +1,5 @@
-"""Places in lists. What is outside, or no whole number, lets the row give up; nothing is read there."""
+"""Indexing, slicing and unpacking of lists. At an index that is out of range or not whole the row gives up and reads
+nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def part_of(e: Emitter, value: Value, start: Number | None, stop: Number | None,
 
 
 def unpacked(e: Emitter, value: Value, count: int) -> tuple[Value, ...]:
-    """The elements of a list of so many."""
+    """The elements of a list of length `count`; otherwise the row gives up."""
     if isinstance(value, Number) or value.kind.most < count:
         e.give_up()
         return (constant(0),) * count

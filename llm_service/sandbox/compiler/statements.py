@@ -1,7 +1,7 @@
 """Statements of written programs as code.
 
-The interpreter runs some loops over all their elements at once (`loops.at_once`), and then adds what `x += e` adds
-loop by loop: first over the innermost one. The same sums are made here in the same order, so they are equal to the bit.
+The interpreter runs some loops over all their elements at once (`loops.at_once`) and sums `x += e` loop by loop, the
+innermost first. This code adds in the same order, so the sums are bit-identical.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class AtOnce:
     """A loop that the interpreter runs at once.
 
     Attributes:
-        before: the block in front of it.
-        sums: what it adds up.
+        before: the block before the loop.
+        sums: the sums that it accumulates.
     """
 
     before: Any
@@ -37,12 +37,12 @@ class AtOnce:
 
 @dataclass(frozen=True)
 class Sum:
-    """What one statement adds to a name in all rounds of one loop.
+    """The sum that one statement adds to a name over all rounds of one loop.
 
     Attributes:
-        place: where the sum lies.
-        limit: of whole numbers; None: it is real.
-        outer: the sum of the loop around it; None: the name itself is the next.
+        place: pointer to the sum.
+        limit: maximum magnitude of an integer sum; None for a float64.
+        outer: the sum of the enclosing loop; None if the sum goes directly to the name.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Statements:
         self._e, self._names, self._expressions = e, names, expressions
         self._loops: list[Loop] = []
         self._at_once: list[AtOnce] = []
-        self._levels: dict[str, int] = {}  # of names that each round assigns anew: how many loops at once are around it
+        self._levels: dict[str, int] = {}  # for names local to a round: how many loops at once enclose it
 
     def block(self, body: list[ast.stmt]) -> None:
         for node in body:
@@ -154,7 +154,7 @@ class Statements:
     # ---- sums over loops at once -------------------------------------------------------------------------------------
 
     def _gather(self, found: loops.Gathering) -> None:
-        """`name += part`, over the loops at once inside which the name is the same."""
+        """`name += part`, summed over the enclosing loops at once to which the name is not local."""
         e, outer = self._e, None
         part = number(e, self._expressions.value(found.part))
         limit = None if part.limit is None or part.limit * MAX_STEPS >= LARGE else part.limit * MAX_STEPS
@@ -175,7 +175,7 @@ class Statements:
             e.store(e.add(e.load(WHOLE, place), whole(e, part)), place)
 
     def _add_up(self, done: AtOnce) -> None:
-        """After the loop: add its sums to those of the loop around it, or to the names."""
+        """After the loop: add its sums to those of the enclosing loop, or to the names."""
         e = self._e
         for one in done.sums:
             if one.limit is None:

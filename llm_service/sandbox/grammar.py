@@ -85,8 +85,7 @@ class CodeRefused(ValueError):
 
 
 def normalise(code: str) -> str:
-    """The program in normal form: no comments, no docstring, indented by four spaces. Equal programs have equal normal
-    forms.
+    """The program in normal form: no comments or docstring, indented by four. Equal programs have equal normal forms.
 
     Raises:
         CodeRefused: it is not a program of the grammar.

@@ -57,15 +57,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def lock_down(memory_bytes: int, cpu_s: float) -> tuple[str, ...]:
-    """Give up everything but descriptors 0 and 1 and computing. `filter_system_calls` is the remaining step.
-    Irreversible.
+    """Irreversibly give up all but descriptors 0 and 1 and computing. `filter_system_calls` is the remaining step.
 
     Import everything needed before: afterwards no file can be opened.
 
     Args:
         memory_bytes: address space beyond the current use.
-        cpu_s: seconds of CPU time beyond the current use, rounded up to whole seconds. Then the kernel kills this
-            process.
+        cpu_s: CPU time beyond the current use, rounded up to whole seconds. After it the kernel kills this process.
 
     Returns:
         The names in PROTECTIONS that hold.
@@ -132,7 +130,7 @@ def _address_space() -> int:
 
 
 def _protect_code() -> None:
-    """Make all executable memory read-only."""
+    """Remove the write permission from all executable memory."""
     with open("/proc/self/maps") as file:
         places = [line.split()[:2] for line in file]
     for place, rights in places:

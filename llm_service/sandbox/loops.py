@@ -142,8 +142,7 @@ def reads(node: ast.AST) -> set[str]:
 
 
 def exposed(body: Iterable[ast.stmt], known: set[str]) -> set[str]:
-    """The names that the statements may read before assigning them. Adds names that are certainly assigned to
-    `known`."""
+    """The names that the statements may read before assigning them. Adds what is surely assigned to `known`."""
     found: set[str] = set()
     for node in body:
         match node:

@@ -183,8 +183,8 @@ class Sandbox:
     def _child_for(self, code: str, observations: Any, actions: Any, index: Any) -> Connection:
         """The child with machine code for such rows if there is one, otherwise the child that interprets.
 
-        A program that is called often gets its own child. It starts and compiles in parallel; meanwhile the
-        interpreting child answers.
+        A program that is called often gets its own child. It starts and compiles in parallel; the interpreting child
+        answers meanwhile.
         """
         shape = observations.shape[1 if index is not None else 2 :]
         key = code, observations.dtype.str, shape, actions.dtype.str, actions.shape[1]
@@ -212,8 +212,7 @@ class Sandbox:
         return child
 
     def _has_code(self, key: Key, child: Connection) -> bool:
-        """Wait for the first message of the program's own child; whether it has machine code. Without code it is
-        killed."""
+        """Whether the program's own child has machine code; waits for its first message. Without code it is killed."""
         try:
             child.greet()
         except SandboxBroken as broken:

@@ -116,8 +116,7 @@ class Expressions:
         return run
 
     def _either(self, values: list[Expression], conjunction: bool, lanes: int) -> Expression:
-        """`and` and `or`: the deciding value, as in Python; if one is a list and the other a number, the truth of that
-        value."""
+        """`and` and `or`: the deciding value, as in Python; only its truth if lists and numbers are mixed."""
 
         def run(batch: Batch, mask: Array) -> Any:
             result = values[0](batch, mask)

@@ -65,8 +65,7 @@ def _divided(batch: Batch, mask: Array, division: Callable[[Any, Any], Any], a: 
 
 
 def power(batch: Batch, mask: Array, base: Any, exponent: float) -> Any:
-    """The base raised to one of `grammar.EXPONENTS`, by repeated products, so arrays and Python numbers give the same
-    result."""
+    """The base raised to one of `grammar.EXPONENTS`, by products, so arrays and Python numbers give the same result."""
     base = batch.number(mask, base)
     if exponent == 0.5:
         negative = np.less(base, 0)
@@ -197,8 +196,7 @@ def gathered(mask: Array, kind: str, value: Any, shape: tuple[int, ...], own: in
 
 
 def _best(mask: Array, value: Any, largest: bool, own: int) -> Any:
-    """The largest or smallest value over the lanes of the mask; keeps the last `own` axes. Infinite where no lane is
-    set."""
+    """The largest or smallest value over the lanes of the mask, infinite for none; keeps the last `own` axes."""
     worst = -np.inf if largest else np.inf
     few = isinstance(value, np.ndarray) and value.shape[-1] == 1 < mask.shape[-1] and value.size < 256
     if few:  # the same for all rows: compare ranks, small integers, which is fast

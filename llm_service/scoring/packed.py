@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Attention kernels that support a learned bias and return its gradient."""
 ALIGNED = 8
-"""Lengths are rounded up to this many tokens, so rows are multiples of 16 bytes; otherwise these kernels copy the bias
+"""Lengths are rounded up to multiples of this, in tokens: unless rows fill 16 bytes, the kernels copy the bias
 first."""
 
 

@@ -69,7 +69,7 @@ class _Work:
 
 
 class Scorer:
-    """Scores candidates with a Hugging Face model: the T5 family, or any decoder-only model that respects mask and
+    """Scores candidates with a Hugging Face model: the T5 family, or any decoder-only one that respects mask and
     positions."""
 
     def __init__(

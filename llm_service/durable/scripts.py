@@ -99,7 +99,7 @@ end
 redis.call('XDEL', dead, entry)
 if key then redis.call('HDEL', buried, key) end
 """
-"""Take one dead letter out, if it is there: its fields, and the key of its job unless that cannot be read."""
+"""Remove one dead letter if it exists: sets its fields, and its job's key unless that is unreadable."""
 
 RETRY = f"""
 local waiting, pending, buried, dead = unpack(KEYS)
@@ -109,9 +109,9 @@ local again = redis.call('XADD', waiting, '*', unpack(fields, 7))
 if key then redis.call('HSET', pending, key, again) end
 return 1
 """
-"""Put one dead letter back as a new entry, its own fields after the six of `BURY`. Returns 1 if it was there.
+"""Put one dead letter back as a new entry, without the six items that `BURY` put first. Returns 1 if it existed.
 
-Like `FINISH` it gives memory back before it takes some.
+Like `FINISH`, it frees memory before it uses some.
 """
 
 DROP = f"""
@@ -119,4 +119,4 @@ local buried, dead = unpack(KEYS)
 {_OPEN_LETTER}
 return 1
 """
-"""Forget one dead letter. Returns 1 if it was there."""
+"""Drop one dead letter. Returns 1 if it existed."""

@@ -1,4 +1,4 @@
-"""The rows that a program runs over together: which still run, how the others failed, and how many steps each spent."""
+"""The rows that a program runs over together: which still run, why the others stopped, and the steps spent."""
 
 from __future__ import annotations
 
@@ -24,41 +24,39 @@ from llm_service.sandbox.values import (
 
 FAULTS = (
     "none",
-    "unassigned",  # a name that the row's path has not assigned
+    "unassigned",  # a name that was not assigned on the row's path
     "index",  # outside the list, or not a whole number
     "division",  # by zero
     "root",  # of a negative number
     "too large",  # a number beyond LARGEST
-    "empty",  # min or max of nothing
-    "unpack",  # another number of values than names
+    "empty",  # min or max of an empty list
+    "unpack",  # the number of values differs from the number of names
     "type",  # a list where a number belongs, or the other way round
     "steps",  # more than MAX_STEPS
-    "memory",  # an array above MAX_ELEMENTS for one row, or nested lists with too many parts
-    "no value",  # the end was reached without a return
+    "memory",  # one row alone needs an array of more than MAX_ELEMENTS, or nested lists have too many parts
+    "no value",  # the program ended without a return
 )
-MAX_STEPS = 2**16  # per row: one step per element of each loop, comprehension and sum that it enters
-LARGEST = 2.0**53  # float64 represents every whole number up to this one
+MAX_STEPS = 2**16  # per row: one for each element of each loop, comprehension and sum that the row enters
+LARGEST = 2.0**53  # float64 represents every whole number up to here
 
 
 MAX_WAITING = 256
 
 Effect: TypeAlias = Callable[[Array], None]
 Spending: TypeAlias = "tuple[tuple[Array, ...], float]"
-"""A number of steps that a row spends in each lane where all of these masks hold. With all lanes it is the row's upper
-bound."""
+"""Masks, and the steps of a row on all of whose lanes all the masks hold; on fewer lanes a row spent fewer."""
 
 
 @dataclass(slots=True)
 class Ahead:
-    """The effects of a loop that runs all rounds at once and can be left early: only those up to the leaving round
-    count.
+    """The deferred work of a loop that runs all rounds at once and may exit early. Only rounds up to the exit count.
 
     Attributes:
-        lanes: number of lane axes inside the loop.
-        left: lanes in which a round leaves the loop; None if there are none.
-        returned: lanes in which a round ends the function; None if there are none.
-        effects: actions to run afterwards, and the lanes that they may affect.
-        spent: steps that the rounds spent, if all of them ran.
+        lanes: the number of lane axes inside the loop.
+        left: the lanes on which a round leaves the loop; None for no lane.
+        returned: the lanes on which a round ends the function; None for no lane.
+        effects: what to do after the loop, and the largest set of lanes it can apply to.
+        spent: the steps that all rounds together spend if the loop is not left early.
     """
 
     lanes: int
@@ -68,26 +66,26 @@ class Ahead:
     spent: list[Spending] = field(default_factory=list)
 
     def leave(self, mask: Array) -> None:
-        """Record that these lanes leave the loop in their round."""
+        """Mark the lanes as leaving the loop in their round."""
         mask = any_lane(mask, self.lanes)
         self.left = mask if self.left is None else self.left | mask
 
 
 class Batch:
-    """One run.
+    """One run of a program.
 
-    A *mask*, bool [N] or bool [*lanes] inside comprehensions, selects the rows or lanes for which a value is computed.
-    Elsewhere, values have no meaning and cause no faults.
+    A *mask* is bool [N] or, inside comprehensions, bool [*lanes]: the rows or lanes to compute for. Values elsewhere
+    are meaningless and cause no faults.
 
     Attributes:
         rows: N.
-        whole: the mask of the current statement of the function's own body: no other row will run again.
-        names: value of each name.
-        assigned: for each name that only some rows or lanes have assigned: which ones.
-        lengths: length of each lane axis, outermost first.
-        ahead: the enclosing loops that run all rounds at once and can be left early, outermost first.
-        result: float64 [N], what each row returned.
-        fault_kinds: int [N], index in `FAULTS` of each row's first fault.
+        whole: the mask of the current top-level statement of the function. No other row will run again.
+        names: the value of each name.
+        assigned: for names assigned on only some rows or lanes, the mask of those.
+        lengths: the number of elements on each lane axis, outermost first.
+        ahead: the enclosing loops that run at once and may exit early, outermost first.
+        result: float64 [N], the value that each row returned.
+        fault_kinds: int [N], the index in `FAULTS` of each row's first fault.
     """
 
     def __init__(self, rows: int) -> None:
@@ -99,11 +97,11 @@ class Batch:
         self.result = np.zeros(rows)
         self.fault_kinds = np.zeros(rows, np.int8)
         self.ahead: list[Ahead] = []
-        self._steps, self._most_steps = np.zeros(rows), 0.0  # exact counts, and an upper bound for every row
+        self._steps, self._most_steps = np.zeros(rows), 0.0  # steps counted per row, and an upper bound for all rows
         self._waiting: list[Spending] = []
 
     def fault(self, kind: str, mask: Array, where: Any = True) -> None:
-        """End the rows of the mask, or only those selected by `where` (a bool or an array of bool)."""
+        """End the rows of the mask, restricted to `where` (a bool or an array of bool)."""
         bad = mask & where
         if self.ahead:
             self.ahead[-1].effects.append((bad, lambda part: self.fault(kind, part)))
@@ -117,15 +115,15 @@ class Batch:
         """The rows of the mask without a fault."""
         left = mask & self.alive
         if mask.ndim == 1 and np.count_nonzero(left) == np.count_nonzero(self.whole):
-            return self.whole  # the same object: names then need not keep other rows' values
+            return self.whole  # the same object: `assign` recognises it and need not keep the values of other rows
         if mask is self.whole:
             self.whole = left
         return left
 
     def spend(self, mask: Array, length: int, present: Array | None = None) -> None:
-        """Count the steps of a list's elements, and end the rows that have spent too many.
+        """Count one step per list element, and end the rows that have spent too many.
 
-        Most rows spend few steps, so exact counts are computed only when the upper bound exceeds the limit.
+        Most rows spend little, so exact counts are computed only when a row could have exceeded the limit.
         """
         if length:
             lanes = float(math.prod(self.lengths)) * length
@@ -139,7 +137,7 @@ class Batch:
         self._most_steps += sum(lanes for _, lanes in spent)
         if self._most_steps > MAX_STEPS or len(self._waiting) > MAX_WAITING:
             for masks, lanes in self._waiting:
-                mask = functools.reduce(np.logical_and, masks)  # a mask that is constant along an axis has fewer lanes
+                mask = functools.reduce(np.logical_and, masks)  # length 1 along axes where it is constant
                 self._steps = self._steps + counted(mask, mask.ndim - 1) * (lanes * self.rows / mask.size)
             self._waiting, self._most_steps = [], float(self._steps.max(where=self.alive, initial=0.0))
             if self._most_steps > MAX_STEPS:
@@ -161,11 +159,11 @@ class Batch:
             np.copyto(self.result, value, where=any_lane(mask, 1))
 
     def come_back(self, length: int) -> tuple[Array | None, Array | None]:
-        """End a loop that can be left early: apply the effects of its rounds, in each lane up to the leaving round.
+        """End a loop that may exit early: apply the effects of its rounds, for each lane up to the round that left.
 
         Returns:
-            bool [length, *lanes], the rounds that took place, and bool [*lanes], the lanes in which one ended the
-            function; or None.
+            bool [length, *lanes], the rounds that ran, and bool [*lanes], the lanes on which a round ended the
+            function; each may be None.
         """
         loop = self.ahead.pop()
         rounds, ended = None, None
@@ -174,7 +172,7 @@ class Batch:
             left = np.broadcast_to(left, (length, *left.shape[1:]))
             rounds = np.ones(left.shape, bool)
             for i in range(1, length):
-                np.greater(rounds[i - 1], left[i - 1], out=rounds[i])  # the previous round ran, and did not leave
+                np.greater(rounds[i - 1], left[i - 1], out=rounds[i])  # the previous round ran and did not leave
             if loop.returned is not None:
                 ended = any_lane(loop.returned & rounds, loop.lanes - 1)
         for mask, effect in loop.effects:
@@ -186,7 +184,7 @@ class Batch:
         return rounds, ended
 
     def enter(self, length: int) -> None:
-        """Begin a comprehension or loop over this many elements; `lengths.pop()` ends it."""
+        """Begin a comprehension or loop over `length` elements; `lengths.pop()` ends it."""
         size_checked(*self.lengths, length, self.rows)
         self.lengths.append(length)
 
@@ -203,13 +201,13 @@ class Batch:
                 self.assigned[name] = self.assigned[name] | mask
 
     def bounded(self, mask: Array, number: Any) -> Any:
-        """The number; 0 and a fault where its magnitude exceeds LARGEST."""
+        """The number; a magnitude beyond LARGEST is a fault and becomes 0."""
         if not isinstance(number, np.ndarray):
             if abs(number) <= LARGEST:
                 return number
             self.fault("too large", mask)
             return 0.0
-        if number.dtype == np.float64 and np.vdot(number, number) <= LARGEST:  # faster than finding the largest
+        if number.dtype == np.float64 and np.vdot(number, number) <= LARGEST:  # faster than finding the maximum
             return number
         if number.max(initial=0.0) <= LARGEST and number.min(initial=0.0) >= -LARGEST:
             return number
@@ -218,14 +216,14 @@ class Batch:
         return np.where(large, 0.0, number)
 
     def structured(self, mask: Array, value: Any) -> Any:
-        """The list; a number and a fault if it has too many parts."""
+        """The list; one with too many parts is a fault and becomes the number 0."""
         if structure(value) <= MAX_PARTS:
             return value
         self.fault("memory", mask)
         return 0.0
 
     def number(self, mask: Array, value: Any) -> Any:
-        """The value as a number; a list is a fault."""
+        """The value for arithmetic; a list is a fault and becomes 0."""
         if isinstance(value, np.ndarray | int | float):
             return floats(value)
         self.fault("type", mask)

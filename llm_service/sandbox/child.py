@@ -1,19 +1,19 @@
-"""The process in which written programs run. `connection.Connection` starts this file by path.
+"""The process that runs written programs. `connection.Connection` starts this file by its path.
 
     python -I -S child.py PACKAGES ROOT MEMORY_BYTES CPU_S DESCRIPTOR [REQUEST]
 
-It loads what it needs, maps the memory that it shares with its parent (the file of that descriptor), gives up
-everything else (`lockdown`), and reports which protections hold. Then it answers requests from standard input, one
-after the other, until the input ends. With a REQUEST it compiles that program for those shapes, and uses the code for
-such requests; the interpreter runs all others, and programs that cannot be compiled.
+It loads what it needs, maps the memory that it shares with its parent (the file behind DESCRIPTOR), gives up everything
+else (`lockdown`) and reports which protections hold. Then it answers requests from standard input, one after the other,
+until standard input is closed. With a REQUEST it compiles that request's program for that request's shapes and answers
+matching requests with the machine code. The interpreter answers all other requests.
 
-A message is a length (4 bytes, little-endian) and that many bytes of JSON. Arrays are in the shared memory, at the
-offsets of `places`:
+A message is a length (4 bytes, little-endian) followed by that many bytes of JSON. Arrays lie in the shared memory, at
+the offsets that `places` computes:
 
     first word {"protections", "compiled"}, or {"error"}
 
-    request   {"code", and of each array "observations", "actions", perhaps "index": [dtype, shape]}
-    answer    {"rows", "faults"}, and float32 values [N] at the beginning of the memory
+    request   {"code", "observations", "actions", optionally "index"}; each array is given as [dtype, shape]
+    answer    {"rows", "faults"}, and float32 values [N] at the start of the shared memory
     or        {"fault": "memory"}, {"fault": "process"}, and this process ends
 """
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from llm_service.sandbox.interpreter import Program
 
 MAX_HEADER = 1 << 16
-MAX_ROWS = 1024  # of one request
-MAX_BYTES = 1 << 24  # of its arrays
+MAX_ROWS = 1024  # in one request
+MAX_BYTES = 1 << 24  # for the arrays of one request
 SHARED_BYTES = 4 * MAX_ROWS + MAX_BYTES + 4096  # the values, the arrays, and the padding between them
-PROGRAMS = 64  # parsed programs that are kept, the most recently used ones
+PROGRAMS = 64  # parsed programs that are cached, least recently used first out
 
-_ARRAYS = ("observations", "actions", "index")  # in this order; the last may be missing
-_ALIGNED = 64  # bytes: alignment of each array
+_ARRAYS = ("observations", "actions", "index")  # in this order; the last one is optional
+_ALIGNED = 64  # bytes: arrays start at multiples of this
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _FIRST = "def potential(observations, actions):\n    return max(1 / len(view) for view in observations)"
 
@@ -53,14 +53,14 @@ def main() -> None:
         _prepare(packages, root)
         from llm_service.sandbox.lockdown import filter_system_calls, lock_down
 
-        # One whole request before the lockdown, so that everything is loaded.
+        # One whole request before the lockdown, so that nothing is left to load.
         shapes = {"observations": ["|u1", [2, 2, 3]], "actions": ["<i8", [2, 1]]}
         _answer({"code": _FIRST} | shapes, shared, None)
         if request:
             from llm_service.sandbox.compiler.machine import compiled_for
         held = lock_down(int(memory_bytes), float(cpu_s))
         compiled = compiled_for(*map(json.loads, request)) if request else None
-        held += filter_system_calls()  # from here on, no memory can be made executable
+        held += filter_system_calls()  # from here on no memory can become executable
     except Exception as error:
         _send({"error": f"{type(error).__name__}: {error}"[:1000]})
         return
@@ -73,9 +73,9 @@ def main() -> None:
 
 
 def _prepare(packages: str, root: str) -> None:
-    """Import NumPy and the interpreter, without the other imports of this project or the site packages."""
+    """Make NumPy and the interpreter importable, without the other imports of this project and of `site`."""
     os.environ.clear()
-    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))  # the filter would not apply to threads that already run
+    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))  # the system call filter binds only the calling thread
     warnings.simplefilter("ignore")  # to show a warning, Python opens its source file
     sys.path += [packages]
     package = types.ModuleType("llm_service")  # instead of its `__init__`, which imports the language-model client
@@ -120,10 +120,10 @@ def _answer(header: dict[str, Any], shared: mmap.mmap, compiled: Compiled | None
 
 
 def places(header: dict[str, Any]) -> dict[str, int]:
-    """Offset in the shared memory of each array of a request: after the values, one after the other.
+    """The offset of each array of a request in the shared memory: after the values, one after the other.
 
     Raises:
-        ValueError: they do not fit.
+        ValueError: the arrays do not fit.
     """
     found, end = {}, 4 * MAX_ROWS
     for name in _ARRAYS:
@@ -137,8 +137,7 @@ def places(header: dict[str, Any]) -> dict[str, int]:
 
 
 def _receive(size: int) -> bytes:
-    """Read this many bytes of standard input. At its end this process ends too: the parent has closed it, or is
-    gone."""
+    """Read `size` bytes from standard input. At its end this process exits: the parent has closed it or has died."""
     if size > MAX_HEADER:
         raise ValueError("the message is too long")
     parts = []

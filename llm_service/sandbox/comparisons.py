@@ -1,4 +1,4 @@
-"""Truth values and comparisons of numbers and lists, as in Python: one bool for all rows, or an array of bool.
+"""Truth and comparisons of numbers and lists, as Python defines them: one bool for all rows, or an array of bool.
 
 Tuples, lists and ranges are one type here: they are equal if their elements are equal.
 """
@@ -25,7 +25,7 @@ _ORDERS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 def compare(batch: Batch, mask: Array, kind: type[ast.cmpop], a: Any, b: Any, lanes: int) -> Any:
-    """The result of a comparison; ordering lists is a fault."""
+    """The comparison; ordering lists is a fault."""
     if kind in _ORDERS:
         if is_number(a) and is_number(b):
             return _ORDERS[kind](a, b)
@@ -47,7 +47,7 @@ def compare(batch: Batch, mask: Array, kind: type[ast.cmpop], a: Any, b: Any, la
 
 
 def _volume(value: Any) -> int:
-    """How many numbers a value holds; a list whose length differs between rows counts as one."""
+    """The number of numbers in a value; a list whose length varies by row counts as one."""
     if isinstance(value, tuple):
         return sum(map(_volume, value))
     if isinstance(value, List) and value.present is None:
@@ -61,7 +61,7 @@ def opposite(test: Any) -> Any:
 
 
 def truth(value: Any) -> Any:
-    """Python's truth of the value."""
+    """The value's truth, as in Python."""
     if isinstance(value, np.ndarray):
         return value if value.dtype == np.bool_ else value != 0
     if isinstance(value, List):
@@ -88,7 +88,7 @@ def equal(one: Any, other: Any, lanes: int) -> Any:
 
 
 def _row_of_numbers(values: tuple[Any, ...]) -> int | None:
-    """The first of small consecutive numbers; None if the elements are something else."""
+    """The first number if the values are consecutive small integers; otherwise None."""
     first = values[0] if values else None
     if type(first) is not int or not 0 <= first <= first + len(values) < 256:
         return None

@@ -1,10 +1,10 @@
-"""The parent's side of one child process: the two pipes to it and the shared memory, as a `Connection`.
+"""The parent's side of one child process: `Connection` holds its two pipes and the memory shared with it.
 
-Pipes carry the messages. Arrays are in memory that both have mapped, so they are written once and pass through no pipe.
+The pipes carry small JSON messages. Arrays lie in shared memory, so they are written once and cross no pipe.
 
-Nothing that comes back is trusted: an answer that is late or malformed raises `Ended`, and the child is killed. The
-child can write to the shared memory at any time. So values are copied before they are checked, and nothing else is ever
-read from it.
+Nothing from the child is trusted: a late or malformed answer raises `Ended`, and the caller kills the child. The child
+can write to the shared memory at any time. So values are copied out first and checked afterwards, and nothing else is
+ever read from it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,11 @@ from numpy.typing import NDArray
 from llm_service.sandbox import child
 from llm_service.sandbox.lockdown import PROTECTIONS
 
-START_S = 60.0  # to import NumPy from a busy network file system
+START_S = 60.0  # importing NumPy from a busy network file system can take long
 MAX_FAULTS = 64
 
 _MEMORY = {"MALLOC_MMAP_THRESHOLD_": "67108864", "MALLOC_TRIM_THRESHOLD_": "268435456"}
-"""Settings of glibc: the child keeps freed memory for its next array, because allocating it again takes longer than
-filling it.
-"""
+"""Settings of glibc: the child keeps freed memory for its next array. Getting it anew takes longer than filling it."""
 _CHILD = Path(child.__file__)
 _ROOT = Path(__file__).resolve().parents[2]
 _FAULT = re.compile(r"[a-z][a-z ,_-]{0,39}")
@@ -48,12 +46,12 @@ Request: TypeAlias = "dict[str, Any]"
 
 
 def request_of(code: str, arrays: Mapping[str, NDArray[Any]]) -> Request:
-    """The description of a request for the child."""
+    """The JSON message of a request."""
     return {"code": code} | {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
 
 
 class SandboxBroken(RuntimeError):
-    """The child does not start; the message says why. A written program cannot cause this."""
+    """The child did not start; the message says why. No program can cause this."""
 
 
 class Ended(Exception):
@@ -64,14 +62,14 @@ class Connection:
     """Starts the child; `greet` waits for its first message.
 
     Args:
-        memory_bytes, cpu_s: limits that `lockdown.lock_down` sets.
-        request: the request to compile for, if possible; from `request_of`.
+        memory_bytes, cpu_s: the limits that `lockdown.lock_down` sets.
+        request: a request, from `request_of`, that the child compiles to machine code if possible.
 
     Attributes:
-        protections: the protections that hold, as reported by the child; None before its first message.
-        compiled: whether it has machine code, as reported by the child.
-        spent_s: duration of its calls in seconds, an upper bound of their CPU time.
-        starter: the thread that started it; when that thread ends, the kernel kills the child.
+        protections: those that hold, according to the child; None before its first message.
+        compiled: whether it has machine code, according to the child.
+        spent_s: the total seconds that its calls took, an upper bound on their CPU time.
+        starter: the thread that started it; the kernel kills the child when this thread ends.
     """
 
     protections: tuple[str, ...] | None = None
@@ -83,7 +81,7 @@ class Connection:
         words = [*map(str, (_CHILD, packages, _ROOT, memory_bytes, cpu_s, shared))]
         if request is not None:
             words.append(json.dumps(request))
-        libraries = "LD_LIBRARY_PATH"  # where an environment-module Python has its own library
+        libraries = "LD_LIBRARY_PATH"  # where a Python from an environment module finds its shared library
         self.starter = threading.current_thread()
         self.spent_s, self._begun = 0.0, time.monotonic()
         try:
@@ -108,11 +106,11 @@ class Connection:
         os.set_blocking(self._from, False)
 
     def may_greet(self) -> bool:
-        """Whether it has sent its first message, has ended, or is out of time."""
+        """Whether `greet` would return at once: the child has sent something, has ended, or START_S has passed."""
         return _ready(self._from, select.POLLIN, 0) or time.monotonic() > self._begun + START_S
 
     def greet(self) -> tuple[str, ...]:
-        """Wait for its first message. Returns the protections.
+        """Wait for the child's first message and return the protections.
 
         Raises:
             SandboxBroken: it does not start; it is killed.
@@ -138,7 +136,7 @@ class Connection:
         return tuple(held)
 
     def idle(self) -> bool:
-        """Whether it is alive and idle. In a forked copy of its parent it counts as ended."""
+        """Whether the child is alive and has sent nothing unread. A forked copy of the parent sees it as ended."""
         return self.process.poll() is None and not _ready(self._from, select.POLLIN, 0)
 
     def ask(
@@ -149,17 +147,17 @@ class Connection:
         index: NDArray[np.int32] | None,
         wall_s: float,
     ) -> tuple[NDArray[np.float32], dict[str, int]]:
-        """One request, about `len(actions)` rows.
+        """Send one request for `len(actions)` rows, and wait for the answer.
 
         Raises:
-            Ended: the answer is late or malformed.
+            Ended: no answer in time, or a malformed one.
         """
         begin = time.monotonic()
         deadline = begin + wall_s
         arrays = {"observations": observations, "actions": actions} | ({} if index is None else {"index": index})
         request = request_of(code, arrays)
         n = len(actions)
-        self._values[:n] = np.nan  # detects a child that answers without writing values
+        self._values[:n] = np.nan  # to detect a child that answers without writing values
         for name, place in child.places(request).items():
             array = arrays[name]
             np.frombuffer(self._shared, array.dtype, array.size, place).reshape(array.shape)[...] = array
@@ -172,7 +170,8 @@ class Connection:
         if answer.get("rows") != n or not _are_faults(faults, n):
             raise Ended("process")
         values = self._values[:n].astype(np.float32)  # a copy, which the child cannot reach
-        if not np.isfinite(values).all() or _ready(self._from, select.POLLIN, 0):  # or more than was announced
+        # After the answer nothing more may wait in the pipe.
+        if not np.isfinite(values).all() or _ready(self._from, select.POLLIN, 0):
             raise Ended("process")
         self.spent_s += time.monotonic() - begin
         return values, faults
@@ -216,7 +215,7 @@ class Connection:
             raise Ended("wall")
 
     def kill(self) -> None:
-        """Kill it and everything in its session, and leave no zombie."""
+        """Kill the child and everything in its session; leave no zombie."""
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -228,8 +227,8 @@ class Connection:
 
 
 def _shared_file() -> int:
-    """The descriptor of a new file in memory that neither side can shrink."""
-    if not hasattr(os, "memfd_create"):  # another system than Linux
+    """The descriptor of a new file in memory. Neither side can change its size."""
+    if not hasattr(os, "memfd_create"):  # not Linux
         with tempfile.TemporaryFile() as file:
             file.truncate(child.SHARED_BYTES)
             return os.dup(file.fileno())
@@ -240,14 +239,14 @@ def _shared_file() -> int:
 
 
 def _ready(descriptor: int, event: int, seconds: float) -> bool:
-    """Whether the descriptor can be read or written; also true if the other end is closed."""
+    """Whether the descriptor can be read or written; also true when the other end is closed."""
     poll = select.poll()
     poll.register(descriptor, event)
     return bool(poll.poll(seconds * 1000))
 
 
 def _are_faults(faults: object, n: int) -> TypeGuard[dict[str, int]]:
-    """Whether it maps short names to row counts."""
+    """Whether `faults` maps short names to counts of at most n rows."""
     return (
         isinstance(faults, dict)
         and len(faults) <= MAX_FAULTS

@@ -1,6 +1,6 @@
 """Expressions of written programs as closures: from a batch and a mask to a value for those rows or lanes.
 
-A comprehension runs over all its elements at once: they become one more axis before the lanes.
+A comprehension runs over all its elements at once: they become an extra axis in front of the lanes.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from llm_service.sandbox.values import (
 Expression: TypeAlias = Callable[[Batch, Array], Any]
 Store: TypeAlias = Callable[[Batch, Array, Any], None]
 Scope: TypeAlias = dict[str, tuple[str, int]]
-"""For names with more than one value per row: the name in the batch, and its number of lane axes."""
+"""For each name that is not simply one value per row: its key in the batch, and its number of lane axes."""
 
 
 class Expressions:
     """Turns expressions into closures.
 
-    Each closure is made for one place in the program: the scope says what names mean there; `lanes` is its number of
+    Each closure is made for one place in the program. The scope says what names mean there; `lanes` is the number of
     lane axes, which is 1 outside comprehensions and loops that run at once.
     """
 
@@ -45,12 +45,12 @@ class Expressions:
         self._places = 0
 
     def new_name(self, name: str) -> str:
-        """A new name in the batch, for a name that has a different meaning inside this place."""
+        """A unique key in the batch, for a name that has a different meaning inside a comprehension or loop."""
         self._places += 1
         return f"{name} {self._places}"
 
     def expression(self, node: ast.expr | None, scope: Scope, lanes: int) -> Expression:
-        """The closure of an expression; None stays None."""
+        """The closure of an expression; for None, a closure that returns None."""
 
         def of(part: ast.expr) -> Expression:
             return self.expression(part, scope, lanes)
@@ -116,7 +116,7 @@ class Expressions:
         return run
 
     def _either(self, values: list[Expression], conjunction: bool, lanes: int) -> Expression:
-        """`and` and `or`: the deciding value, as in Python; if lists and numbers are mixed, its truth value."""
+        """`and` and `or`: the deciding value, as in Python; only its truth if lists and numbers are mixed."""
 
         def run(batch: Batch, mask: Array) -> Any:
             result = values[0](batch, mask)
@@ -226,8 +226,8 @@ class Expressions:
     def _rounds(
         self, generator: ast.comprehension, scope: Scope, lanes: int, can_be_left: bool = False
     ) -> tuple[Scope, Callable[[Batch, Array], tuple[int, Array, Array | None]]]:
-        """The scope inside, and the function that begins the rounds: it gives their number, the mask inside, and which
-        are present."""
+        """The scope inside a generator, and a function that begins its rounds. That function returns the number of
+        rounds, the mask inside, and which rounds are present."""
         iterable, inside = self.expression(generator.iter, scope, lanes), dict(scope)
         store = self._inner_target(generator.target, inside, lanes + 1)
         tests = [self.expression(test, inside, lanes + 1) for test in generator.ifs]
@@ -251,7 +251,7 @@ class Expressions:
         return inside, begin
 
     def _inner_target(self, node: ast.expr, inside: Scope, lanes: int) -> Store:
-        """A function that assigns new names; it adds them to the scope."""
+        """A store that assigns the target's names inside a comprehension; adds these names to the scope."""
         if isinstance(node, ast.Name):
             key = self.new_name(node.id)
             inside[node.id] = (key, lanes)

@@ -1,7 +1,7 @@
 """The operators and functions of written programs, as Python defines them, for all rows of a mask at once.
 
-Each takes the batch, the mask and the number of lane axes at its place. Where Python would raise an error, the row has
-a fault and the result is arbitrary.
+Each takes the batch, the mask and, where needed, the number of lane axes at its place. Where Python would raise an
+error, the row gets a fault and the result is arbitrary.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _DIVISIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def arithmetic(kind: type[ast.operator]) -> Callable[[Batch, Array, Any, Any], Any]:
-    """A binary operator; ** is `power`."""
+    """The function for a binary operator; for **, see `power`."""
     if kind in _EXACT:
         exact = _EXACT[kind]
         return lambda batch, mask, a, b: batch.bounded(mask, exact(batch.number(mask, a), batch.number(mask, b)))
@@ -65,8 +65,7 @@ def _divided(batch: Batch, mask: Array, division: Callable[[Any, Any], Any], a: 
 
 
 def power(batch: Batch, mask: Array, base: Any, exponent: float) -> Any:
-    """The base to the power of one of `grammar.EXPONENTS`, by multiplication, which is equal for arrays and Python
-    numbers."""
+    """The base raised to one of `grammar.EXPONENTS`, by products, so arrays and Python numbers give the same result."""
     base = batch.number(mask, base)
     if exponent == 0.5:
         negative = np.less(base, 0)
@@ -94,13 +93,13 @@ def number(batch: Batch, mask: Array, value: Any) -> Any:
 
 
 def whole(batch: Batch, mask: Array, value: Any) -> Any:
-    """int(value), towards zero."""
+    """int(value), rounding towards zero."""
     value = batch.number(mask, value)
     return np.trunc(value) if isinstance(value, np.ndarray) else int(value)
 
 
 def rounded(batch: Batch, mask: Array, value: Any, digits: Any = 0) -> Any:
-    """round(value, digits), halves to the even digit; exactly as in Python, which considers all digits of a number."""
+    """round(value, digits), halves to even; exactly Python's result, which depends on all digits of a number."""
     value, digits = batch.number(mask, value), batch.number(mask, digits)
     broken = digits != np.trunc(digits)
     if np.any(broken):
@@ -116,7 +115,7 @@ def rounded(batch: Batch, mask: Array, value: Any, digits: Any = 0) -> Any:
 
 
 def _column(batch: Batch, mask: Array, value: Any, lanes: int) -> tuple[Array, Array | None]:
-    """The elements of a list of numbers, float64 or bool [length, *lanes], and which of them are present."""
+    """The elements of a list of numbers, float64 or bool [length, *lanes], and the mask of those present."""
     if is_number(value):
         batch.fault("type", mask)
         return np.zeros((0,) + (1,) * lanes), None
@@ -124,7 +123,7 @@ def _column(batch: Batch, mask: Array, value: Any, lanes: int) -> tuple[Array, A
     value = as_list(value, lanes)
     element = value.element
     if not is_number(element):
-        batch.fault("type", mask)  # also for an empty list of lists, whose sum is meaningless
+        batch.fault("type", mask)  # also for an empty list of lists, whose sum is useless
         element = 0.0
     array = np.asarray(element)
     array = array.reshape((1,) * (lanes + 1 - array.ndim) + array.shape)
@@ -147,21 +146,21 @@ def total(batch: Batch, mask: Array, value: Any, start: Any, lanes: int) -> Any:
 
 
 def any_of(batch: Batch, mask: Array, value: Any, lanes: int) -> Any:
-    """any(value) of numbers."""
+    """any(value) for a list of numbers."""
     column, present = _column(batch, mask, value, lanes)
     tests = truth(column)
     return settled((tests if present is None else tests & present).any(axis=0))
 
 
 def all_of(batch: Batch, mask: Array, value: Any, lanes: int) -> Any:
-    """all(value) of numbers."""
+    """all(value) for a list of numbers."""
     column, present = _column(batch, mask, value, lanes)
     tests = truth(column)
     return settled((tests if present is None else tests | ~present).all(axis=0))
 
 
 def extreme(batch: Batch, mask: Array, values: list[Any], default: Any, largest: bool, lanes: int) -> Any:
-    """min or max of several numbers, or of a list of numbers with a default (None if there is none)."""
+    """min or max of several numbers, or of a list of numbers with a default (None for no default)."""
     better = np.maximum if largest else np.minimum
     if len(values) > 1:
         numbers = [batch.number(mask, value) for value in values]
@@ -184,7 +183,7 @@ def extreme(batch: Batch, mask: Array, values: list[Any], default: Any, largest:
 
 
 def gathered(mask: Array, kind: str, value: Any, shape: tuple[int, ...], own: int) -> Any:
-    """The sum ("add"), "min" or "max" of the value over the lanes of the mask, except for the last `own` axes."""
+    """The sum ("add"), "min" or "max" of the value over the lanes of the mask; keeps the last `own` axes."""
     axes = tuple(range(len(shape) - own))
     if kind == "add":
         if _is_whole(value):
@@ -197,11 +196,10 @@ def gathered(mask: Array, kind: str, value: Any, shape: tuple[int, ...], own: in
 
 
 def _best(mask: Array, value: Any, largest: bool, own: int) -> Any:
-    """The largest or smallest value over the lanes of the mask, except for the last `own` axes; infinite without
-    lanes."""
+    """The largest or smallest value over the lanes of the mask, infinite for none; keeps the last `own` axes."""
     worst = -np.inf if largest else np.inf
     few = isinstance(value, np.ndarray) and value.shape[-1] == 1 < mask.shape[-1] and value.size < 256
-    if few:  # constant over all rows: their ranks are small integers, which are fast
+    if few:  # the same for all rows: compare ranks, small integers, which is fast
         found, ranks = np.unique(value if largest else -value, return_inverse=True)
         table = np.append(worst, found if largest else -found)
         value = (ranks + 1).astype(np.uint8).reshape(value.shape) * mask
@@ -226,7 +224,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def together(batch: Batch, mask: Array, kind: str, one: Any, other: Any) -> Any:
-    """Their sum ("add"), "min" or "max"."""
+    """The sum ("add"), "min" or "max" of two values."""
     if kind == "add":
         return batch.bounded(mask, one + other)
     return np.minimum(one, other) if kind == "min" else np.maximum(one, other)
@@ -245,7 +243,7 @@ def _start(given: list[Any], named: list[Any]) -> Any:
 
 
 Function: TypeAlias = Callable[[Batch, Array, list[Any], list[Any], int], Any]
-"""Takes the batch, the mask, the arguments, the keyword arguments, and the number of lane axes."""
+"""Takes the batch, the mask, the positional arguments, the keyword arguments and the number of lane axes."""
 
 FUNCTIONS: dict[str, Function] = {
     "abs": lambda batch, mask, given, named, lanes: absolute(batch, mask, *given),

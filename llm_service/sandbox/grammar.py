@@ -1,4 +1,4 @@
-"""The programs that a model may write: one function of numbers and lists, parsed as a syntax tree and never run here.
+"""Defines which programs a model may write: one function of numbers and lists. It is parsed and never run here.
 
     def potential(observations, actions):
         best = 0.0
@@ -8,16 +8,16 @@
                     best = max(best, 1.0)
         return best
 
-`observations` is a list of the last views, oldest first; the last is the current one. `actions` lists the numbers of
-the actions between them, one fewer.
+`observations` lists the last views, oldest first; the last one is the current view. `actions` lists the numbers of the
+actions between them, so it is one shorter.
 
-Everything that is not listed here is refused. There are no attributes, imports, definitions, texts, private names or
-names without an earlier assignment, so a program can use nothing but its arguments and a few pure functions of numbers
-and lists. Lists are never joined, repeated or changed, so only loops make them grow. Tuples and ranges count as lists,
-and equal lists with equal elements.
+Everything that is not listed here is refused. There are no attributes, imports, definitions, strings, private names or
+names that no earlier line of the program assigns. So a program can use only its arguments and a few pure functions of
+numbers and lists. Lists are never joined, repeated or changed, so only loops make longer ones. Tuples and ranges are
+lists here, and they equal lists with equal elements.
 
-Errors that the grammar cannot detect, such as a name that only some paths assign, an index outside a list or too many
-steps, are faults of the observation on which they happen: `llm_service.sandbox.interpreter` counts them and continues.
+Some errors show only at run time: a name that only some paths assign, an index outside a list, too many steps. Each is
+a fault of the observation that caused it; `llm_service.sandbox.interpreter` counts it and goes on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Never
 
 FUNCTION = "potential"
 ARGUMENTS = ("observations", "actions")
-FUNCTIONS = {  # number of arguments of each
+FUNCTIONS = {  # the numbers of arguments that each accepts
     "abs": range(1, 2),
     "all": range(1, 2),
     "any": range(1, 2),
@@ -46,7 +46,7 @@ FUNCTIONS = {  # number of arguments of each
 
 MAX_CHARACTERS = 4_000
 MAX_NODES = 600
-MAX_DEPTH = 40  # of the syntax tree; each `elif` is one level deeper
+MAX_DEPTH = 40  # of the syntax tree; each `elif` adds one level
 MAX_LOOPS = 4  # nested
 MAX_RANGE = 256
 MAX_NUMBER = 10**9
@@ -85,7 +85,7 @@ class CodeRefused(ValueError):
 
 
 def normalise(code: str) -> str:
-    """The program in normal form: without comments and docstring, indented by four; equal for equal programs.
+    """The program in normal form: no comments or docstring, indented by four. Equal programs have equal normal forms.
 
     Raises:
         CodeRefused: it is not a program of the grammar.
@@ -97,14 +97,14 @@ def normalise(code: str) -> str:
 
 
 def checked(code: str) -> ast.FunctionDef:
-    """The syntax tree of a program of the grammar; arguments and errors are those of `normalise`."""
+    """The syntax tree of a program; same arguments and errors as `normalise`."""
     if len(code) > MAX_CHARACTERS:
         raise CodeRefused(f"the program is longer than {MAX_CHARACTERS} characters; write a shorter one")
     if "\\" in code or "\0" in code:
         raise CodeRefused("the program holds a backslash or a null character; break lines inside brackets instead")
     try:
         tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nesting too deep
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two mean nested too deeply
         line = getattr(error, "lineno", None) or 1
         raise CodeRefused(f"line {line} is not Python") from None
     _measure(tree)
@@ -125,7 +125,7 @@ def _not_allowed(node: ast.AST, kind: str) -> Never:
 
 
 def _measure(tree: ast.AST) -> None:
-    """Refuse trees that are too large or too deep for the next steps; without recursion."""
+    """Refuse trees that are too large or too deep for the later recursive steps; does not recurse itself."""
     nodes, waiting = 0, [(tree, 0)]
     while waiting:
         node, depth = waiting.pop()
@@ -138,7 +138,7 @@ def _measure(tree: ast.AST) -> None:
 
 
 def _only_function(tree: ast.Module) -> ast.FunctionDef:
-    """The function, without its docstring; constants assigned above it are moved to its top."""
+    """The function without its docstring. Constants assigned above it become its first statements."""
     form = f"{FUNCTION}({', '.join(ARGUMENTS)})"
     *above, function = tree.body or [ast.Pass()]
     if not isinstance(function, ast.FunctionDef) or not all(isinstance(node, ast.Assign) for node in above):
@@ -156,7 +156,7 @@ def _only_function(tree: ast.Module) -> ast.FunctionDef:
 
 
 class _Checker:
-    """Walks through the program in order, and tracks which names have been assigned so far."""
+    """Checks statements in program order and tracks which names have been assigned so far."""
 
     def __init__(self) -> None:
         self._known = set(ARGUMENTS)
@@ -215,7 +215,7 @@ class _Checker:
         self._target(target)
 
     def _iterable(self, node: ast.expr, loops: int) -> None:
-        """The iterable of a loop: any list, and `enumerate` and `zip` of lists, which are allowed nowhere else."""
+        """Check what a loop iterates over: any list, or `enumerate` or `zip` of lists, which are allowed only here."""
         match node:
             case ast.Call(func=ast.Name(id="enumerate" | "zip" as name), args=arguments):
                 lists = arguments[:1] if name == "enumerate" else arguments
@@ -281,7 +281,7 @@ class _Checker:
             self._loop(generator.target, generator.iter, loops)
             self._all(generator.ifs, loops)
         self._expression(element, loops)
-        self._known = outside  # its names end here
+        self._known = outside  # its names are local to it
 
     def _constant(self, node: ast.expr, value: object) -> None:
         if not isinstance(value, int | float):
@@ -328,6 +328,6 @@ class _Checker:
 
 
 def _short(node: ast.expr) -> bool:
-    """Whether a bound of a range is not obviously too large; at run time, the step limit decides."""
+    """Whether no constant in a range bound is too large. The step limit catches large values at run time."""
     constants = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
     return all(isinstance(value, int | float) and value <= MAX_RANGE for value in constants)

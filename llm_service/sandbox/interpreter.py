@@ -1,11 +1,11 @@
-"""Runs written programs over many observations at once, without passing their text to Python.
+"""Runs written programs over many observations at once, without ever evaluating their text.
 
-The checked syntax tree is turned into closures once (`statements`, `expressions`). They compute the values of all rows
-together (`values`), and masks say for which rows (`batch`).
+The checked syntax tree is turned into closures once (`statements`, `expressions`). They compute with the values of all
+rows together (`values`); masks select the rows (`batch`).
 
-A row that causes a Python error or exceeds a limit has a fault: its value is 0.0 and it stops. No row depends on the
-others: each counts its own steps, and rows that need values of different structure, or too much memory together, are
-run again separately.
+A row that causes a Python error or exceeds a limit gets a fault: its value is 0.0 and it stops. A row's result never
+depends on the other rows: each counts its own steps. If rows need values of different structure, or too much memory
+together, they are split and run again.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from llm_service.sandbox.statements import Round, Statement, Statements
 from llm_service.sandbox.values import Array, Split
 from llm_service.sandbox.views import Views
 
-MAX_ROWS = 1_024  # at once; more would only need more memory
-MAX_LANES = 2**15  # per row; more run one after the other
+MAX_ROWS = 1_024  # run together; a larger batch would only need more memory
+MAX_LANES = 2**15  # per row; beyond this, loops run one element after the other
 LARGEST_ARGUMENT = 2**31
 
 
 @dataclass(frozen=True)
 class Values:
-    """A program's results for N rows.
+    """The results of a program for N rows.
 
     Attributes:
-        values: float32 [N], finite; 0.0 where a row has a fault.
-        faults: number of rows with each kind of fault of `batch.FAULTS`; kinds that did not occur are left out.
+        values: float32 [N], finite; 0.0 for rows with a fault.
+        faults: how many rows had each kind of fault in `batch.FAULTS`; kinds that did not occur are omitted.
     """
 
     values: NDArray[np.float32]
@@ -45,10 +45,10 @@ class Program:
     """A written program, ready to run.
 
     Args:
-        code: the text of a `potential(observations, actions)`.
+        code: the source of a function `potential(observations, actions)`.
 
     Raises:
-        CodeRefused: it is not a program of the grammar.
+        CodeRefused: the program is outside the grammar.
     """
 
     def __init__(self, code: str) -> None:
@@ -60,9 +60,9 @@ class Program:
         """Run it for each row.
 
         Args:
-            observations: int [N, K, ...], the last K observations, oldest first; or, with an index, [R, ...].
+            observations: int [N, K, ...], the last K observations, oldest first; with an index, [R, ...].
             actions: int [N, K-1], the actions between them.
-            index: int [N, K], indices of each row's observations, if rows share them.
+            index: int [N, K], each row's observations as indices into [R, ...], if rows share observations.
 
         Raises:
             ValueError: the arrays are not integers of these shapes.
@@ -74,7 +74,7 @@ class Program:
         for array in (observations, actions):
             if array.dtype.kind not in "iu" or max(array.max(initial=0), -int(array.min(initial=0))) > LARGEST_ARGUMENT:
                 raise ValueError(f"observations and actions are integers up to {LARGEST_ARGUMENT}")
-        if index is None:  # views of neighbouring rows are adjacent
+        if index is None:  # views of neighbouring rows lie next to each other
             index = np.arange(rows * shape[1]).reshape(shape[::-1]).T
             observations = observations.swapaxes(0, 1).reshape(-1, *observations.shape[2:])
         elif index.size and not 0 <= index.min() <= index.max() < len(observations):
@@ -102,7 +102,7 @@ class Program:
 
 
 def run(code: str, observations: NDArray[Any], actions: NDArray[Any]) -> Values:
-    """The values of a program; arguments and errors are those of `Program`."""
+    """The values of a program; same arguments and errors as `Program`."""
     return Program(code)(observations, actions)
 
 
@@ -110,8 +110,8 @@ def _run(body: Statement, views: Views, index: Array, actions: Array) -> tuple[A
     batch = Batch(len(index))
     named = views.window(index), Views(actions.reshape(-1)).window(np.arange(actions.size).reshape(actions.shape))
     batch.names.update(zip(ARGUMENTS, named, strict=True))
-    with np.errstate(all="ignore"):  # such errors are detected, and are faults of their rows
+    with np.errstate(all="ignore"):  # what NumPy warns of becomes a fault of the row
         end = body(batch, batch.whole, Round())
         if end is not None:
             batch.fault("no value", end)
-    return np.where(batch.fault_kinds == 0, batch.result + 0.0, 0.0), batch.fault_kinds  # a zero has no sign
+    return np.where(batch.fault_kinds == 0, batch.result + 0.0, 0.0), batch.fault_kinds  # + 0.0 turns -0.0 into 0.0

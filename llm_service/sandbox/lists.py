@@ -1,7 +1,7 @@
-"""Indexing lists, and the iterables of loops, for all rows of a mask at once.
+"""Indexing, slicing and iterating over lists, for all rows of a mask at once.
 
-Each function takes the batch, the mask and the number of lane axes at its place. Where Python would raise an error, the
-row has a fault and the result has no meaning.
+Most functions take the batch, the mask and the number of lane axes at their place. Where Python would raise an error,
+the row gets a fault and the result has no meaning.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def item(batch: Batch, mask: Array, value: Any, i: Any, lanes: int) -> Any:
 
 
 def part(batch: Batch, mask: Array, value: Any, bounds: tuple[Any, Any, Any], lanes: int) -> Any:
-    """value[start:stop:step], with None for omitted parts."""
+    """value[start:stop:step]; None for an omitted bound."""
     if is_number(value) or not all(bound is None or is_number(bound) for bound in bounds):
         batch.fault("type", mask)
         return 0.0
@@ -112,12 +112,12 @@ def size(value: Any) -> Any:
 
 
 def extent(value: Any) -> tuple[int, Array | None]:
-    """Maximum number of elements of a list, and which are present; None if all are."""
+    """The maximum length of a list, and the mask of present elements; None if all are."""
     return (len(value), None) if isinstance(value, tuple) else (value.length, value.present)
 
 
 def unpacked(batch: Batch, mask: Array, value: Any, count: int, lanes: int) -> tuple[Any, ...] | None:
-    """The elements of a list for this many names; None if no row has this many."""
+    """The elements of a list of length `count`, one per name; None if no row has a list of that length."""
     if is_number(value):
         batch.fault("type", mask)
         return None
@@ -136,19 +136,19 @@ def unpacked(batch: Batch, mask: Array, value: Any, count: int, lanes: int) -> t
 
 
 def elements(batch: Batch, mask: Array, value: Any) -> tuple[Any, int, Array | None]:
-    """A list to run over, its maximum number of elements, and which are present; counts the steps."""
+    """A list to iterate over, its maximum length, and which elements are present; counts them as steps."""
     before = batch.alive
     if is_number(value):
         batch.fault("type", mask)
         value = ()
     batch.spend(mask, *extent(value))
     if batch.alive is not before and not np.count_nonzero(mask & batch.alive):
-        value = ()  # no row is left to run over it
+        value = ()  # no row is left to iterate over it
     return value, *extent(value)
 
 
 def last(value: Any, assigned: Array, length: int, lanes: int) -> tuple[Array, Any]:
-    """Where any of `length` rounds assigned a value, and the value of the last such round."""
+    """The mask where any of `length` rounds assigned, and the value that the last of these assigned."""
     if assigned.ndim <= lanes:
         return assigned, pick(value, length - 1, lanes)
     assigned = np.broadcast_to(assigned, (length, *assigned.shape[1:]))
@@ -173,7 +173,7 @@ def numbers_range(batch: Batch, mask: Array, bounds: list[Any], lanes: int) -> A
         batch.fault("steps", mask, long)
         count = np.where(long, 0.0, count)
     if count.size > 1:
-        count = np.where(mask, count, 0.0)  # the lists of other rows must not matter
+        count = np.where(mask, count, 0.0)  # the ranges of other rows must not matter
     return _ranged(parts[0], parts[2], count, int(count.max()), lanes)
 
 
@@ -185,7 +185,7 @@ def _numbers(start: int, stop: int, step: int, lanes: int) -> List:
 
 
 def _ranged(start: Array, step: Array, count: Array, longest: int, lanes: int) -> List:
-    """For each lane, the numbers from start on, by step."""
+    """For each lane, `count` numbers from `start` in steps of `step`."""
     if not longest:
         return List(0, 0.0)
     size_checked(longest, *np.broadcast_shapes(start.shape, step.shape, count.shape))

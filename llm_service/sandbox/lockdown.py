@@ -1,14 +1,14 @@
-"""The rights that a process gives up before it runs a program that a model wrote: nearly all, permanently.
+"""What a process gives up before it runs a program that a model wrote: nearly everything, permanently.
 
     held = lock_down(memory_bytes=512 << 20, cpu_s=60) + filter_system_calls()
 
-Each protection is tried separately, since kernels and containers differ, and the names of those that hold are returned.
-They overlap on purpose: `seccomp` alone forbids everything except computing and answering. Where it is missing, the
-others still remove files, network and privileges, and limit memory and time.
+Each protection is tried separately, since kernels and containers differ. The functions return the names of those that
+hold. Protections overlap on purpose: `seccomp` alone forbids everything but computing and answering. Without it the
+others still remove access to files and network, drop privileges, and limit memory and time.
 
-The order matters. An empty root needs the rights of a new user namespace or of root. A change of user clears the
-parent's death signal. The filter comes last, because it forbids the calls of all other protections, and making memory
-executable: a program is compiled after all other protections and before this one.
+The order matters. An empty root needs the rights of a new user namespace or of root. Changing the user clears the
+parent-death signal. The filter comes last, because it forbids all these calls and also making memory executable. So
+programs are compiled to machine code after all other protections are in place, but before the filter.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ import tempfile
 from collections.abc import Callable
 
 PROTECTIONS = (
-    "no writable code",  # no memory is both writable and executable, even if a library made some
-    "namespaces",  # a network without interfaces, and separate mounts and message queues
-    "empty root",  # its file system is an empty folder that no longer exists
-    "not root",  # if root started it, it becomes nobody
+    "no writable code",  # no memory is both writable and executable, even if a library mapped some
+    "namespaces",  # a network without interfaces, private mounts and message queues
+    "empty root",  # its root is an empty folder that has been deleted
+    "not root",  # if started by root, it becomes nobody
     "no capabilities",
     "limits",  # CPU time, file sizes; no new file descriptors, no new processes, no core
     "memory limit",
     "no new privileges",
-    "not dumpable",  # other processes of this user cannot trace it or read its memory
+    "not dumpable",  # other processes of the same user cannot trace it or read its memory
     "dies with its parent",
-    "seccomp",  # a system call outside a short list kills it
+    "seccomp",  # any system call outside a short list kills it
 )
 
 _NOBODY = 65534
 _NAMESPACES = 0x00020000 | 0x08000000 | 0x40000000  # CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWNET
-_USER_NAMESPACE = 0x10000000  # lets an ordinary user create the others
+_USER_NAMESPACE = 0x10000000  # allows an ordinary user to create the others
 
 _SET_DEATH_SIGNAL, _SET_DUMPABLE, _SET_SECCOMP, _SET_NO_NEW_PRIVILEGES = 1, 4, 22, 38  # prctl(2)
 
-# Private memory, locks (Python takes them even with one thread), and exit. Numbers of the kernel for each machine:
-# mremap, munmap, brk, madvise, futex, rt_sigreturn, exit, exit_group.
+# Its own memory, locks (though it has only one thread), and exiting. System call numbers per machine: mremap, munmap,
+# brk, madvise, futex, rt_sigreturn, exit, exit_group.
 _FREE = {"x86_64": (25, 11, 12, 28, 202, 15, 60, 231), "aarch64": (216, 215, 214, 233, 98, 139, 93, 94)}
 _READ_WRITE = {"x86_64": (0, 1), "aarch64": (63, 64)}  # each on one descriptor only: read from 0, write to 1
-_MAPPING = {"x86_64": (9, 10), "aarch64": (222, 226)}  # mmap, mprotect: not for executable memory
-# clock_gettime fails but does not kill: Python calls it at each lock, as a system call where the vDSO has no clock.
+_MAPPING = {"x86_64": (9, 10), "aarch64": (222, 226)}  # mmap, mprotect: never executable
+# clock_gettime fails but does not kill: Python calls it at each lock, as a system call if the vDSO has no clock.
 _CLOCK = {"x86_64": 228, "aarch64": 113}
 _AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # <linux/audit.h>
 _PROT_READ, _PROT_EXEC = 1, 4
@@ -57,14 +57,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def lock_down(memory_bytes: int, cpu_s: float) -> tuple[str, ...]:
-    """Give up everything except descriptors 0 and 1, and computing; `filter_system_calls` does the rest. This cannot be
-    undone.
+    """Irreversibly give up all but descriptors 0 and 1 and computing. `filter_system_calls` is the remaining step.
 
-    Import everything that is needed before: afterwards, no file can be opened.
+    Import everything needed before: afterwards no file can be opened.
 
     Args:
-        memory_bytes: address space beyond current use.
-        cpu_s: CPU time beyond current use, in seconds, rounded up. After that the kernel kills this process.
+        memory_bytes: address space beyond the current use.
+        cpu_s: CPU time beyond the current use, rounded up to whole seconds. After it the kernel kills this process.
 
     Returns:
         The names in PROTECTIONS that hold.
@@ -77,7 +76,7 @@ def lock_down(memory_bytes: int, cpu_s: float) -> tuple[str, ...]:
 
     root = os.getuid() == 0
     os.closerange(2, 256)
-    in_use = _address_space()  # read while /proc is reachable
+    in_use = _address_space()  # read while /proc is still there
     attempt("no writable code", _protect_code)
     _enter_empty_folder()
     attempt("namespaces", lambda: _call("unshare", _NAMESPACES | (0 if root else _USER_NAMESPACE)))
@@ -90,15 +89,15 @@ def lock_down(memory_bytes: int, cpu_s: float) -> tuple[str, ...]:
     attempt("not dumpable", lambda: _prctl(_SET_DUMPABLE, 0))
     attempt("dies with its parent", lambda: _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL))
     sys.path.clear()
-    sys.meta_path.clear()  # an import then fails, instead of opening a file and being killed
+    sys.meta_path.clear()  # a late import fails, instead of opening a file and being killed
     return tuple(held)
 
 
 def filter_system_calls() -> tuple[str, ...]:
-    """Permanently give up everything except reading descriptor 0, writing descriptor 1 and non-executable memory.
+    """Permanently give up all but reading descriptor 0, writing descriptor 1 and non-executable memory.
 
     Returns:
-        `seccomp`, if it holds.
+        ("seccomp",) if the filter holds, otherwise ().
     """
     return ("seccomp",) if _holds(_filter_system_calls) else ()
 
@@ -106,7 +105,7 @@ def filter_system_calls() -> tuple[str, ...]:
 def _holds(step: Callable[[], object]) -> bool:
     try:
         step()
-    except (OSError, ValueError, AttributeError):  # the last one: the C library lacks that call
+    except (OSError, ValueError, AttributeError):  # AttributeError: the C library lacks the call
         return False
     return True
 
@@ -127,11 +126,11 @@ def _address_space() -> int:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[0]) * resource.getpagesize()
     except OSError:
-        return 1 << 30  # no /proc: an upper bound for Python and NumPy
+        return 1 << 30  # without /proc, a guess above what Python and NumPy use
 
 
 def _protect_code() -> None:
-    """Make all executable memory read-only."""
+    """Remove the write permission from all executable memory."""
     with open("/proc/self/maps") as file:
         places = [line.split()[:2] for line in file]
     for place, rights in places:
@@ -141,7 +140,7 @@ def _protect_code() -> None:
 
 
 def _enter_empty_folder() -> None:
-    """Move into a removed folder as the root: it is empty, and nothing can be created in it."""
+    """Change to a new folder and delete it: it is empty, and nothing can be created in it."""
     try:
         folder = tempfile.mkdtemp()
         os.chdir(folder)
@@ -189,11 +188,11 @@ def _filter_system_calls() -> None:
 
 
 def _filter(machine: str) -> list[tuple[int, int, int, int]]:
-    """The filter in the kernel's classic BPF: (operation, lines to skip if true, if false, operand)."""
+    """The filter in classic BPF: (operation, lines to skip if true, lines to skip if false, operand)."""
     allow, fail, kill = ((0x06, 0, 0, value) for value in (0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000))
 
     def load(offset: int) -> tuple[int, int, int, int]:
-        return 0x20, 0, 0, offset  # in struct seccomp_data: 0 the call, 4 the architecture, 16 + 8 i argument i
+        return 0x20, 0, 0, offset  # struct seccomp_data: call at 0, architecture at 4, argument i at 16 + 8 i
 
     lines = [load(4), (0x15, 1, 0, _AUDIT_ARCHITECTURE[machine]), kill, load(0)]
     for call in _FREE[machine]:

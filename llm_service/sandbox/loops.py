@@ -1,13 +1,12 @@
-"""Decides which `for` loops may run over all their elements at once, as comprehensions do, with the same result.
+"""Decides which `for` loops can run all rounds at once, as comprehensions do, with the same result.
 
-They may if a round uses nothing from earlier rounds except sums and extremes:
+A loop can if no round needs anything from earlier rounds except sums and extremes:
 
-- every name that the loop assigns is either assigned in each round before the round reads it, or only added to
-  (`x += e`, `x -= e`, `x = x + e`), or only replaced by something smaller (`x = min(x, e)`, `if e < x: x = e`), or only
-  by something larger,
+- every name it assigns is either assigned in each round before that round reads it, or only added to (`x += e`, `x -=
+  e`, `x = x + e`), or only minimised (`x = min(x, e)`, `if e < x: x = e`), or only maximised,
 - the same holds for the loops inside it.
 
-A `return` or `break` is allowed: the effects of later rounds are discarded afterwards.
+`return` and `break` are allowed: the effects of later rounds are discarded.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import NamedTuple
 
 
 class Gathering(NamedTuple):
-    """A statement that sets `name` to its sum with `part`, or to the smaller or larger of the two."""
+    """A statement that updates `name` to its sum, minimum or maximum with `part`."""
 
     name: str
     kind: str  # "add", "min" or "max"
@@ -31,7 +30,7 @@ def at_once(loop: ast.For) -> bool:
 
 
 def can_be_left(loop: ast.For) -> bool:
-    """Whether it has a `return`, or a `break` of its own."""
+    """Whether the loop contains a `return`, or a `break` that belongs to it."""
 
     def leaves(node: ast.AST, inside: bool) -> bool:
         if isinstance(node, ast.Return) or (isinstance(node, ast.Break) and not inside):
@@ -42,12 +41,12 @@ def can_be_left(loop: ast.For) -> bool:
 
 
 def carried(loop: ast.For) -> set[str]:
-    """The names whose value from an earlier round a round may read."""
+    """The names that a round may read with a value from an earlier round."""
     return exposed(loop.body, stored(loop.target)) & assigned([loop])
 
 
 def gathering(node: ast.stmt) -> Gathering | None:
-    """The statement as such a `Gathering`; None if it has another form."""
+    """The statement as a `Gathering`; None if it does not have that form."""
     found = None
     match node:
         case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=part):
@@ -78,7 +77,7 @@ def gathering(node: ast.stmt) -> Gathering | None:
 
 
 def _only_gathers(loop: ast.For, names: set[str]) -> bool:
-    """Whether the loop uses these names only for gathering, each in one way."""
+    """Whether the loop uses these names only in gathering statements, each of one kind."""
     kinds: dict[str, str] = {}
 
     def clean(body: Iterable[ast.stmt]) -> bool:
@@ -109,7 +108,7 @@ def stored(target: ast.expr) -> set[str]:
 
 
 def assigned(body: Iterable[ast.stmt]) -> set[str]:
-    """The names that the statements may assign, without those of comprehensions."""
+    """The names that the statements may assign; excludes those of comprehensions."""
     found: set[str] = set()
     for node in body:
         match node:
@@ -125,7 +124,7 @@ def assigned(body: Iterable[ast.stmt]) -> set[str]:
 
 
 def reads(node: ast.AST) -> set[str]:
-    """The names that are read in an expression or statement, without those of comprehensions."""
+    """The names that an expression or statement reads; excludes those of comprehensions."""
     match node:
         case ast.Name(id=name, ctx=ast.Load()):
             return {name}
@@ -143,8 +142,7 @@ def reads(node: ast.AST) -> set[str]:
 
 
 def exposed(body: Iterable[ast.stmt], known: set[str]) -> set[str]:
-    """The names that the statements may read before assigning them; adds to `known` the names that they always
-    assign."""
+    """The names that the statements may read before assigning them. Adds what is surely assigned to `known`."""
     found: set[str] = set()
     for node in body:
         match node:

@@ -1,14 +1,14 @@
-"""Written programs, run in a process that can reach nothing: `Sandbox`.
+"""`Sandbox` runs written programs in a process that has no access to files, network or other processes.
 
     with Sandbox() as sandbox:
-        done = sandbox.phi(code, observations, actions)      # Values; a fault is a 0.0 that is counted, never an error
+        done = sandbox.phi(code, observations, actions)      # Values; a fault counts and gives 0.0, never an error
 
 One child (`child`, locked down by `lockdown`) answers one request after the other, through two pipes and shared memory.
-If an answer is late or malformed, the child is killed, and the next request starts another. So a program can waste
-`wall_s` seconds three times, and is then not run again.
+If it does not give a well-formed answer in time, it is killed, and the next request starts another child. So a program
+can waste `wall_s` seconds three times; then it is not run again.
 
-A program that is used often gets a child of its own, which compiles it before the lockdown is complete. Until that
-child is ready, the first one interprets the program: values are equal to the bit.
+A program that is called often gets its own child, which compiles it to machine code before its lockdown is complete.
+Until that child is ready, the first child interprets the program. The values are bit-identical.
 """
 
 from __future__ import annotations
@@ -34,28 +34,27 @@ __all__ = ["Sandbox", "SandboxBroken"]
 
 log = logging.getLogger(__name__)
 
-MAX_DEATHS = 3  # children that one program may end, in one Sandbox
-PIECE_ROWS = MAX_ROWS  # rows sent at once; the time limit applies to each piece
+MAX_DEATHS = 3  # of children, caused by one program in one Sandbox
+PIECE_ROWS = MAX_ROWS  # sent at once; the time limit is per piece
 PIECE_BYTES = MAX_BYTES
 COMPILED_AFTER = 1 << 15
-"""Rows of one program and shape after which it is compiled: compiling costs as much as interpreting even more rows."""
-MAX_OWN = 2  # programs with a process and machine code of their own, at a time
+"""A program is compiled after this many rows of one shape. Compiling costs as much as interpreting even more rows."""
+MAX_OWN = 2  # programs with a process for their machine code at the same time
 NEVER = -(1 << 62)
 
 Key: TypeAlias = "tuple[str, str, tuple[int, ...], str, int]"
-"""A program and the form of its rows: dtype and shape of an observation, dtype and number of actions."""
+"""A program and the layout of its rows: dtype and shape of one observation, dtype and number of actions."""
 
 
 class Sandbox:
     """Runs programs of the grammar in a child process. Calls from several threads take turns.
 
-    A child starts at the first call, in about a tenth of a second. All children end with this object and with this
-    process.
+    A child starts at the first call, in about 0.1 s. All children end with this object and with this process.
 
     Args:
-        wall_s: time limit for a piece of at most PIECE_ROWS rows, in seconds.
+        wall_s: the time limit in seconds for a piece of at most PIECE_ROWS rows.
         memory_bytes: address space of a child beyond what Python, NumPy and LLVM use.
-        cpu_s: seconds of work after which a new child takes over between two calls; also the child's kernel limit.
+        cpu_s: seconds of work after which a fresh child takes over, between two calls; also the child's kernel limit.
 
     Raises:
         ValueError: a limit is too small for one call.
@@ -68,10 +67,10 @@ class Sandbox:
             raise ValueError(f"memory_bytes must be at least {8 * PIECE_BYTES}, for one piece and its copies")
         self._wall_s, self._memory_bytes, self._cpu_s = wall_s, memory_bytes, cpu_s
         self._child: Connection | None = None  # interprets any program
-        self._own = OrderedDict[Key, Connection]()  # for programs that are used often, the most recent one last
+        self._own = OrderedDict[Key, Connection]()  # of programs that are called often, most recently used last
         self._alive: list[Connection] = []
-        weakref.finalize(self, _end, self._alive)  # also runs at the end of this process
-        self._rows = Counter[Key]()  # number requested for each program and shape
+        weakref.finalize(self, _end, self._alive)  # also runs when this process exits
+        self._rows = Counter[Key]()  # requested so far, per program and shape
         self._deaths = Counter[str]()
         self._lock = threading.Lock()
         self._told = False
@@ -91,17 +90,16 @@ class Sandbox:
 
     @property
     def protections(self) -> tuple[str, ...]:
-        """The names in `lockdown.PROTECTIONS` that hold on this machine, as reported by the child; starts it if
-        necessary.
+        """The names in `lockdown.PROTECTIONS` that hold on this machine, as the child reports; starts it if necessary.
 
         Raises:
-            SandboxBroken: the child does not start.
+            SandboxBroken: the child did not start.
         """
         with self._lock:
             return self._ready().greet()
 
     def await_code(self) -> int:
-        """Wait until compilation for frequently used programs is complete; returns how many have machine code."""
+        """Wait for compilations in progress; returns how many programs have machine code."""
         with self._lock:
             return sum([self._has_code(key, child) for key, child in [*self._own.items()]])
 
@@ -114,23 +112,23 @@ class Sandbox:
     ) -> Values:
         """The program's value for each row.
 
-        Rows are sent in pieces of at most PIECE_ROWS. If the child does not answer one, its rows are 0.0 and counted:
-        `wall` (no answer within wall_s), `memory`, `process` (it died or its answer was malformed), `banned` (this
-        program ended MAX_DEATHS children and is not run again here).
+        Rows are sent in pieces of at most PIECE_ROWS. If the child does not answer a piece, its rows are 0.0 and count
+        as faults: `wall` (no answer within wall_s), `memory`, `process` (the child died or sent a malformed answer),
+        `banned` (this program ended MAX_DEATHS children and is not run again in this Sandbox).
 
         Args:
             code: a program of the grammar, `potential(observations, actions)`.
-            observations: integers [N, K, ...], newest last; or with an index, [R, ...].
+            observations: integers [N, K, ...], newest last; with an index, [R, ...].
             actions: integers [N, K - 1].
-            index: integers [N, K], indices of each row's observations. Rows that share observations cost less.
+            index: integers [N, K], each row's observations as indices into [R, ...]. Sharing observations costs less.
 
         Returns:
-            values float32 [N], all finite, and the number of rows with each fault.
+            values float32 [N], all finite, and the number of rows per kind of fault.
 
         Raises:
-            CodeRefused: the grammar refuses the program.
+            CodeRefused: the program is outside the grammar.
             ValueError: the arrays have other shapes or types, or a row is larger than PIECE_BYTES.
-            SandboxBroken: the child does not start.
+            SandboxBroken: the child did not start.
         """
         code = _normalise(code)
         observations, actions, rows = _checked(observations, actions, index)
@@ -145,10 +143,9 @@ class Sandbox:
         return Values(np.concatenate(parts), dict(faults))
 
     def check(self, code: str, observations: NDArray[np.integer], actions: NDArray[np.integer]) -> Values:
-        """Like `phi`, but run twice, the second time in reverse order: a row with two different values is 0.0.
+        """Like `phi`, but computed twice, the second time in reverse order. A row whose two values differ gets 0.0.
 
-        Its fault is `not deterministic`. Use it once when a program is accepted; it costs as much as two calls of
-        `phi`.
+        Its fault is `not deterministic`. Call it once when a program is accepted; it costs twice as much as `phi`.
         """
         first = self.phi(code, observations, actions)
         second = self.phi(code, observations[::-1], actions[::-1])
@@ -173,21 +170,21 @@ class Sandbox:
             except Ended as ended:
                 self._stop(child)
                 if not child.starter.is_alive():
-                    continue  # killed because the thread that started it ended, not for what it ran
+                    continue  # killed because its starter thread ended, not because of the program
                 self._deaths[code] += 1
                 name = hashlib.sha256(code.encode()).hexdigest()[:12]
                 log.warning("written program %s: %s; its process is ended and started anew", name, ended)
                 return np.zeros(n, np.float32), {str(ended): n}
-            except BaseException:  # such as Ctrl-C: a late answer would be taken for the next request's answer
+            except BaseException:  # such as Ctrl-C: a late answer would be taken for the next one
                 self._stop(child)
                 raise
         return np.zeros(n, np.float32), {"banned": n}
 
     def _child_for(self, code: str, observations: Any, actions: Any, index: Any) -> Connection:
-        """The child with machine code for such rows if there is one, otherwise the one that interprets.
+        """The child with machine code for such rows if there is one, otherwise the child that interprets.
 
-        A program that is used often gets a child of its own. It starts and compiles in parallel, and the other one
-        answers until it is ready.
+        A program that is called often gets its own child. It starts and compiles in parallel; the interpreting child
+        answers meanwhile.
         """
         shape = observations.shape[1 if index is not None else 2 :]
         key = code, observations.dtype.str, shape, actions.dtype.str, actions.shape[1]
@@ -215,7 +212,7 @@ class Sandbox:
         return child
 
     def _has_code(self, key: Key, child: Connection) -> bool:
-        """Whether the program's own child reports that it has machine code; a child without code is ended."""
+        """Whether the program's own child has machine code; waits for its first message. Without code it is killed."""
         try:
             child.greet()
         except SandboxBroken as broken:
@@ -226,7 +223,7 @@ class Sandbox:
         return child.compiled
 
     def _ready(self) -> Connection:
-        """The child that interprets: alive, idle and with enough CPU time left for one more call."""
+        """The child that interprets: alive, with no unread output, and with time for one more call."""
         if self._child is None or not self._has_time(self._child):
             if self._child is not None:
                 self._stop(self._child)
@@ -273,7 +270,7 @@ def _normalise(code: str) -> str:
 def _checked(
     observations: NDArray[np.integer], actions: NDArray[np.integer], index: NDArray[np.integer] | None
 ) -> tuple[NDArray[np.integer], NDArray[np.integer], int]:
-    """Both as little-endian arrays, and the number of rows in a piece."""
+    """Observations and actions as little-endian arrays, and the number of rows per piece."""
     for name, array in (("observations", observations), ("actions", actions)):
         wide = array.itemsize > 4 and array.size and max(-int(array.min()), int(array.max())) > LARGEST_ARGUMENT
         if array.dtype.kind not in "iu" or wide:
@@ -294,9 +291,9 @@ def _checked(
 def _needed(
     observations: NDArray[np.integer], index: NDArray[np.integer]
 ) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
-    """The observations that the index names, or a few more, and the index into these."""
+    """The observations that the index uses (perhaps a few more), and the index into these."""
     first, end = int(index.min()), int(index.max()) + 1
-    if end - first <= index.size:  # so there are no more of them than the rows could have
+    if end - first <= index.size:  # so they are no more than the rows could have without sharing
         return observations[first:end], (index - first).astype("<i4")
     used = np.zeros(len(observations), bool)
     used[index] = True

@@ -1,9 +1,9 @@
 """Statements of written programs as closures. Each takes a batch and the mask of the rows to run, and returns the mask
-of the rows that continue with the next statement, or None if none do.
+of the rows that go on to the next statement, or None if no row does.
 
-`if` splits the mask, `return` removes rows from it, `break` and `continue` set rows aside until the end of the loop or
-of the round. A loop runs its body once for each element; if `loops.at_once` allows it, the body runs once for all
-elements, which become one more axis before the lanes.
+`if` splits the mask, and `return` removes rows from it. `break` and `continue` set rows aside until the end of the loop
+or of the round. A loop runs its body once per element. A loop that `loops.at_once` allows runs it once for all
+elements, which become an extra axis in front of the lanes.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Statement: TypeAlias = Callable[[Batch, Array, Round], "Array | None"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a statement: what names mean there, its number of lane axes, and which names are read later."""
+    """The context of a statement: what names mean, the number of lane axes, and which names are read later."""
 
     scope: Scope
     lanes: int
     later: frozenset[str]
 
     def before(self, names: set[str]) -> Place:
-        """The same place, if these names are also read later."""
+        """The same place, with these names also read later."""
         return Place(self.scope, self.lanes, self.later | names)
 
 
@@ -50,7 +50,7 @@ class Statements:
     """Turns statements into closures.
 
     Args:
-        at_once: allow loops to run over all their elements at once; without it, they use less memory.
+        at_once: whether loops may run over all their elements at once; False takes less memory.
     """
 
     def __init__(self, at_once: bool) -> None:
@@ -148,7 +148,7 @@ class Statements:
         return store
 
     def _gather(self, found: loops.Gathering, place: Place) -> Statement:
-        """Sums and extremes over the enclosing loops that run at once."""
+        """Accumulate a sum or extreme over the enclosing loops that run at once."""
         key, own = place.scope.get(found.name, (found.name, 1))
         old = self._expressions.expression(ast.Name(found.name, ast.Load()), place.scope, own)
         part = self._of(found.part, place)
@@ -160,7 +160,7 @@ class Statements:
             shape = (*reversed(batch.lengths), batch.rows)
 
             def add(lanes: Array) -> None:
-                if batch.ahead and batch.ahead[-1].lanes > own:  # which of these rounds take place is not known yet
+                if batch.ahead and batch.ahead[-1].lanes > own:  # which of these rounds count is not known yet
                     batch.ahead[-1].effects.append((lanes, add))
                     return
                 outer = any_lane(lanes, own)
@@ -179,7 +179,7 @@ class Statements:
     # ---- the way through --------------------------------------------------------------------------------------------
 
     def _if(self, test: Expression, then: Statement, otherwise: Statement | None) -> Statement:
-        """`otherwise` is None if there is no else branch and nothing in `then` leaves the loop or function."""
+        """`otherwise` is None if there is no else branch and nothing in `then` returns, breaks or continues."""
 
         def run(batch: Batch, mask: Array, rounds: Round) -> Array | None:
             before, chosen = batch.alive, truth(test(batch, mask))
@@ -241,7 +241,7 @@ class Statements:
         return run
 
     def _for_at_once(self, node: ast.For, place: Place) -> Statement:
-        """A loop over all its elements at once; names assigned in its rounds get separate names in the batch."""
+        """The loop over all its elements at once; names assigned in each round get their own keys in the batch."""
         lanes, own = place.lanes, loops.assigned([node]) - loops.carried(node)
         names = {name: self._expressions.new_name(name) for name in sorted(own)}
         scope = {**place.scope, **{name: (key, lanes + 1) for name, key in names.items()}}

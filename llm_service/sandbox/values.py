@@ -1,11 +1,11 @@
-"""The values of written programs, for many observations at once.
+"""The values that a written program computes with, for many observations at once.
 
 A Python number is a value that all rows share; an array holds one number for each *lane*. The last lane axis is the
-rows of the batch. Each comprehension adds an axis before it, for its elements, so an array of an outer place broadcasts
-to an inner one. An array that is constant along an axis has length 1 there, or lacks the axis.
+rows of the batch. Each comprehension adds an axis in front for its elements, so an array from outside broadcasts inside
+without reshaping. An array that is constant along an axis has length 1 there, or lacks the axis.
 
-A `List` has elements of one structure, with one more lane axis; a Python tuple has parts of any structure. A program
-sees both as lists. So a list of lists of numbers is one array, with the innermost list first:
+The elements of a `List` all have the same structure and one more lane axis; a Python tuple has parts of any structure.
+A program sees both as lists. So a list of lists of numbers is one array, with the innermost list first:
 
     observations int [N, K, W, H, C]  is  List(K, List(W, List(H, List(C, int array [C, H, W, K, N]))))
 """
@@ -24,8 +24,8 @@ Array: TypeAlias = NDArray[Any]
 Number: TypeAlias = bool | int | float | Array
 Value: TypeAlias = "Number | tuple[Any, ...] | List"
 
-MAX_ELEMENTS = 2**20  # of one array, over all rows: 8 MiB
-MAX_PARTS = 1_000  # parts in the structure of one value
+MAX_ELEMENTS = 2**20  # per array, over all rows: 8 MiB
+MAX_PARTS = 1_000  # per value, see `structure`
 MAX_NESTED = 12
 
 
@@ -34,8 +34,8 @@ class Split(Exception):
 
     Attributes:
         kind: the fault of a row that cannot continue alone either.
-        rows: bool [N], rows that can run together; None if there are just too many rows.
-        elements: number of elements that an array would have needed for these rows; 0 if that is not the reason.
+        rows: bool [N], the first of two groups to run separately; None to split in half.
+        elements: the elements that an array would need for these rows; 0 if size is not the reason.
     """
 
     def __init__(self, kind: str, rows: Array | None = None, elements: float = 0.0) -> None:
@@ -47,8 +47,8 @@ class List:
     """A list of at most `length` elements.
 
     Attributes:
-        element: the elements; its arrays have the axis of elements before the lanes of the list.
-        present: bool [length, *lanes], the elements that each lane's list has; None if all.
+        element: all its elements as one value; its arrays have the element axis in front of the list's lane axes.
+        present: bool [length, *lanes], which elements are present on each lane; None if all are.
     """
 
     def __init__(self, length: int, element: Value, present: Array | None = None) -> None:
@@ -56,7 +56,7 @@ class List:
 
 
 class Later(List):
-    """A list whose element is made on first use."""
+    """A list whose `element` is computed once, on first use."""
 
     def __init__(self, length: int, make: Callable[[], Value]) -> None:
         self.length, self.present, self._make = length, None, make
@@ -67,7 +67,7 @@ class Later(List):
 
 
 class Window(tuple[Any, ...]):
-    """A tuple of parts with one structure, which can also be used as a `List`."""
+    """A tuple whose parts have the same structure, so it is also available as one `List`."""
 
     together: List
 
@@ -80,30 +80,29 @@ class Window(tuple[Any, ...]):
 
 
 def is_number(value: Value) -> bool:
-    """Whether the value is a number."""
+    """Whether the value is a number, not a list."""
     return not isinstance(value, tuple | List)
 
 
 def floats(value: Any) -> Any:
-    """The number for arithmetic: an array becomes float64, in which whole numbers up to 2**53 are exact."""
+    """The number for arithmetic: arrays become float64, which is exact for whole numbers up to 2**53."""
     if isinstance(value, np.ndarray) and value.dtype != np.float64:
         return value.astype(np.float64)
     return value
 
 
 def settled(array: Any) -> Number:
-    """An array of one number as a Python number, which all rows share."""
+    """An array of size 1 as a Python number, shared by all rows; other arrays unchanged."""
     return array.item() if array.size == 1 else array  # type: ignore[no-any-return]
 
 
 def any_lane(mask: Array, lanes: int) -> Array:
-    """The mask for a place with this many lane axes: whether it holds for any lane further inside."""
+    """The mask reduced to `lanes` axes: whether it holds on any lane of the inner axes."""
     return np.logical_or.reduce(mask, axis=tuple(range(mask.ndim - lanes))) if mask.ndim > lanes else mask
 
 
 def counted(mask: Array, axes: int) -> Array:
-    """Number of lanes along the first axes for which the mask holds; counted in small integers first, which are
-    fast."""
+    """The number of lanes along the first axes where the mask holds. Starts with small integers, which are fast."""
     counts, most = mask.view(np.uint8), 1
     for _ in range(axes):
         most *= len(counts)
@@ -112,13 +111,13 @@ def counted(mask: Array, axes: int) -> Array:
 
 
 def size_checked(*lengths: int) -> None:
-    """Refuse an array that would be too large for this many rows."""
+    """Raise `Split` if an array with these lengths would be too large."""
     if (elements := math.prod(lengths)) > MAX_ELEMENTS:
         raise Split("memory", elements=elements)
 
 
 def structure(value: Any, depth: int = 0) -> int:
-    """Number of parts in a value's structure; more than MAX_PARTS if it is nested deeper than MAX_NESTED."""
+    """The number of parts in the structure of a value; more than MAX_PARTS if nested deeper than MAX_NESTED."""
     if is_number(value):
         return 1
     if depth > MAX_NESTED:
@@ -143,7 +142,7 @@ def as_list(value: Any, lanes: int) -> List:
 
 
 def each(change: Callable[[Array], Any], value: Any) -> Any:
-    """The value with a function applied to each of its arrays."""
+    """The value with `change` applied to each of its arrays."""
     if isinstance(value, np.ndarray):
         return change(value)
     if isinstance(value, Window):
@@ -158,7 +157,7 @@ def each(change: Callable[[Array], Any], value: Any) -> Any:
 
 
 def by_rows(value: Any) -> Any:
-    """The value with the numbers of neighbouring rows adjacent in memory, which is faster."""
+    """The value with neighbouring rows contiguous in memory, which is faster."""
     return each(lambda a: a if a.shape[-1] == 1 or a.strides[-1] == a.itemsize else np.ascontiguousarray(a), value)
 
 
@@ -177,7 +176,7 @@ def lift(value: Any, lanes: int, deeper: int) -> Any:
 
 
 def pick(element: Any, i: int, lanes: int) -> Any:
-    """Element i of a list with this `element`."""
+    """Element i of a list, given its `element`."""
     if isinstance(element, np.ndarray):
         picked = _picked(element, i, lanes)
         return picked.item() if picked.size == 1 else picked
@@ -203,7 +202,7 @@ def _at(array: Any, i: int | slice | Array, lanes: int) -> Array:
 
 
 def cut(element: Any, part: slice, lanes: int) -> Any:
-    """The elements of a slice of a list with this `element`."""
+    """The `element` of a slice of a list, given the list's `element`."""
 
     def picked(array: Array) -> Array:
         if array.ndim <= lanes or array.shape[-lanes - 1] == 1:
@@ -214,7 +213,7 @@ def cut(element: Any, part: slice, lanes: int) -> Any:
 
 
 def gather(element: Any, index: Array, lanes: int) -> Any:
-    """For each lane, the element at `index` (int, broadcasts to the lanes, not negative, within the list)."""
+    """For each lane the element at `index` (int, broadcastable to the lanes, not negative, within the list)."""
     index = index.reshape((1,) * (lanes - index.ndim) + index.shape)
     varying = [axis for axis, n in enumerate(index.shape) if n > 1]
 
@@ -222,7 +221,7 @@ def gather(element: Any, index: Array, lanes: int) -> Any:
         if array.ndim <= lanes or array.shape[-lanes - 1] == 1:
             return _picked(array, 0, lanes)
         inner, own = array.shape[: -lanes - 1], array.shape[-lanes:]
-        if len(varying) == 1 and own[varying[0]] == 1:  # as in a loop over a range: this only changes axes
+        if len(varying) == 1 and own[varying[0]] == 1:  # as in a loop over a range: only the axes change
             numbers = index.ravel().tolist()
             first, end = numbers[0], numbers[-1] + 1
             steady = numbers == list(range(first, end))
@@ -266,7 +265,7 @@ def is_truth(value: Any) -> bool:
 
 
 def _stacked(values: Sequence[Any], lanes: int) -> Any:
-    """The `element` of a list of these values."""
+    """The `element` of a list with these values."""
     if all(map(is_number, values)):
         kinds = {value.dtype if isinstance(value, np.ndarray) else np.dtype(type(value)) for value in values}
         dtype = kinds.pop() if len(kinds) == 1 else np.float64
@@ -294,7 +293,7 @@ def presence(value: List, lanes: int) -> Array:
 
 
 def alike(lists: list[List], lanes: int) -> list[List]:
-    """The lists, padded to the same length with elements that are not present."""
+    """The lists padded at the end to the same length, with elements marked as not present."""
     longest = max(lists, key=lambda part: part.length)
 
     def widened(part: List) -> List:
@@ -317,7 +316,7 @@ def alike(lists: list[List], lanes: int) -> list[List]:
 
 
 def packed(value: List, lanes: int) -> List:
-    """The list with its present elements first."""
+    """The list with its present elements moved to the front."""
     if value.present is None:
         return value
     order = np.argsort(~value.present, axis=0, kind="stable")
@@ -326,7 +325,7 @@ def packed(value: List, lanes: int) -> List:
 
 
 def flattened(outer: List, lanes: int) -> List:
-    """The elements of the `List`s of a `List`, in order."""
+    """A `List` of `List`s flattened by one level, in order."""
     inner = outer.element
     if not isinstance(inner, List) or not outer.length * inner.length:
         return List(0, 0.0)

@@ -1,7 +1,7 @@
-"""Observations as the lists of written programs, each made on first use.
+"""Observations as the lists that written programs read, each created on demand.
 
 Rows share observations: consecutive windows have most of their views in common. Each observation is transposed once, so
-that the same number of all observations is contiguous, and rows take theirs from there.
+that the same entry of all observations is contiguous; rows copy their views from there.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy as np
 from llm_service.sandbox.values import Array, Later, List, Window
 
 _BLOCK = 256
-"""Observations that are transposed at once: they fit a cache, which halves the time."""
+"""Observations transposed at once: they fit into the CPU cache, which halves the time."""
 
 
 class Views:
-    """Observations int [R, ...]; each is a number, a list or nested lists."""
+    """Observations int [R, ...], each a number, a list or a nested list."""
 
     def __init__(self, observations: Array) -> None:
         self.observations = observations
 
     @cached_property
     def _columns(self) -> Array:
-        """The observations [..., R], with all axes reversed."""
+        """The observations [..., R] with all axes reversed."""
         array = self.observations
         numbers = array.reshape(len(array), math.prod(array.shape[1:]))
         columns = np.empty(numbers.shape[::-1], array.dtype)
@@ -36,7 +36,7 @@ class Views:
         return columns.reshape(*array.shape[1:], len(array)).transpose(*axes, array.ndim - 1)
 
     def window(self, index: Array) -> Window | tuple[()]:
-        """The value for rows whose observations are `index` [N, K]."""
+        """The value of `observations` for rows that use the observations `index` [N, K]."""
         length = index.shape[1]
         if not length:
             return ()
@@ -56,16 +56,16 @@ class Views:
         return Later(shape[0], element)
 
     def _lists(self, array: Array, given: int) -> Any:
-        """The lists of a view, without the `given` outermost ones."""
+        """The nested lists of a view, without the `given` outermost levels."""
         value: Any = array
         for length in reversed(self.observations.shape[1 + given :]):
             value = List(length, value if length else 0.0)
         return value
 
     def _taken(self, index: Array) -> Array:
-        """The columns [..., K, N] of an index [N, K].
+        """The columns [..., K, N] that an index [N, K] selects.
 
-        Neighbouring rows mostly have adjacent observations, which are copied together.
+        Neighbouring rows mostly use neighbouring observations, so these are copied as blocks.
         """
         columns, n = self._columns, len(index)
         found = np.empty((*columns.shape[:-1], *index.shape[::-1]), columns.dtype)

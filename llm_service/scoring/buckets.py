@@ -1,4 +1,4 @@
-"""Rows of like length together, so that little of what is computed is padding."""
+"""Groups rows of similar length, so that little computation is spent on padding."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Sequence
 def buckets(
     lengths: Sequence[int], budget: int, padding: float, nodes: Sequence[int] | None = None, most: int = 0
 ) -> list[list[int]]:
-    """Groups of indices, shortest rows first, ordered by length inside a group. A row that is too long stands alone.
+    """Groups of indices, shortest rows first, ordered by length inside a group. A row longer than the budget forms its
+    own group.
 
     Args:
         lengths: tokens of each row.
-        budget: most tokens of a group, padding included.
-        padding: most padding of a group, as a share of its tokens.
-        nodes, most: a second size of each row, and the most of it in a group, padding included.
+        budget: maximum tokens in a group, including padding.
+        padding: maximum share of padding among a group's tokens.
+        nodes, most: a second size of each row, and its maximum in a group, including padding.
     """
     groups: list[list[int]] = []
     real = widest = 0

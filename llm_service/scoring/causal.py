@@ -1,11 +1,11 @@
-"""GPT-2, Llama, Qwen and their like: a prompt and the tree of its candidates in one row.
+"""Decoder-only models such as GPT-2, Llama and Qwen: a prompt and the trie of its candidates in one row.
 
     column      pad pad  p0 p1 ... pL   n1 n2 n3 ...      prompts end, and tries begin, in one column for all rows
     position     0   0   0  1  ... L    L + depth
     attends to  itself   causally       the prompt, its ancestors and itself
 
-The root of a trie is the prompt's last token, so the last n columns are the inner nodes, and the model's own forward is
-asked for the logits of those alone.
+The root of a trie is the prompt's last token, so the last n columns are the inner nodes, and the model's own forward
+computes logits only for those.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ class Causal:
 
     @property
     def context(self) -> int | None:
-        """Longest path in tokens. Beyond a sliding window a mask of ours would have to know the model's layers."""
+        """Longest path in tokens. Beyond a sliding window our mask would have to differ by layer."""
         config = self.model.config.get_text_config()
         sliding = getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None)
         limits = [getattr(config, "max_position_embeddings", None), sliding or None]
         return min((limit for limit in limits if limit is not None), default=None)
 
     def row(self, prompt: int, nodes: int) -> int:
-        """Length of the row of a prompt of so many tokens and a trie of so many nodes: what is padded."""
+        """Length of a row, before padding, for a prompt of `prompt` tokens and a trie of `nodes` nodes."""
         return prompt + nodes - 1
 
     def forward(self, prompts: Sequence[Tokens], tries: Sequence[Trie]) -> tuple[Tensor, Tensor]:
         """Distributions after each node.
 
         Returns:
-            Logits [B, n, V] with n the most nodes of a trie (rows after a trie's own nodes mean nothing), and the last
-            layer's state at the prompt's last token, [B, D].
+            Logits [B, n, V], where n is the number of nodes in the largest trie (rows after a trie's own nodes are
+            meaningless), and the last layer's state at the prompt's last token, [B, D].
         """
         longest = max(map(len, prompts))
         widest = max(len(trie.tokens) for trie in tries)
         length = longest + widest - 1
         ids = np.zeros((len(prompts), length), np.int64)
         positions = np.zeros((len(prompts), length), np.int64)
-        sees = np.tile(np.eye(length, dtype=bool), (len(prompts), 1, 1))  # padding sees itself, lest it divide by zero
+        sees = np.tile(np.eye(length, dtype=bool), (len(prompts), 1, 1))  # padding attends to itself, against 0 / 0
         for row, (prompt, trie) in enumerate(zip(prompts, tries, strict=True)):
             begin, root, end = longest - len(prompt), longest - 1, longest - 1 + len(trie.tokens)
             ids[row, root:end] = trie.tokens
@@ -80,7 +80,7 @@ class Causal:
         return output.logits, states[0][:, 0]
 
     def plain(self, prompt: Tokens, continuation: Tokens) -> Tensor:
-        """Logits [T, V] of a continuation's tokens by the model's own forward."""
+        """Logits [T, V] of a continuation's tokens, from the model's own forward."""
         ids = torch.tensor([[*prompt, *continuation[:-1]]], device=self.model.device)
         logits: Tensor = self.model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 :]
         return logits

@@ -1,12 +1,13 @@
-"""T5's blocks as a GPU wants them: the prompts of a micro-batch are one matrix, and only attention knows of prompts.
+"""T5's blocks arranged for a GPU: all prompts of a micro-batch form one matrix, and only attention separates them.
 
     tokens [S, D] of all groups ──> norm, queries, keys, values ──> attention, group by group ──> perceptron
 
-A GPU is idle in small matrices, so prompts of different lengths share every product with weights; only attention pads,
-inside groups of like length. What passes between blocks has the arithmetic's own type: in bfloat16 it is half as much
-to read and write. The library's blocks cast it to float32 and back around every norm and perceptron.
+Small matrices leave a GPU idle, so prompts of different lengths share every product with weights. Only attention pads,
+inside groups of similar length. States between blocks keep the dtype of the computation: bfloat16 halves memory
+traffic. The library's blocks cast them to float32 and back around every norm and perceptron.
 
-Submodules are the model's own, so that adapters and dropout stay; the hooks of a block would be passed by (`able`).
+The submodules are the model's own, so adapters and dropout still work. Hooks on a block would be bypassed, so `able`
+excludes such models.
 """
 
 from __future__ import annotations
@@ -22,33 +23,34 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Those that add a learned bias and return its gradient."""
+"""Attention kernels that support a learned bias and return its gradient."""
 ALIGNED = 8
-"""Tokens that lengths are rounded up to: rows of 16 bytes, without which these kernels copy the bias first."""
+"""Lengths are rounded up to multiples of this, in tokens: unless rows fill 16 bytes, the kernels copy the bias
+first."""
 
 
 def able(stack: Any) -> bool:
-    """Whether the blocks of a stack may be run part by part: nobody has put a hook on them, and none clamps float16."""
+    """Whether the blocks of a stack can be run part by part: none has a hook, and none clamps float16."""
     parts = (part for block in stack.block for part in (block, *block.layer, block.layer[0].SelfAttention))
     hooked = any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in parts)
     return not hooked and arithmetic(stack.embed_tokens.weight) != torch.float16
 
 
 def arithmetic(like: Tensor) -> torch.dtype:
-    """What products are computed in where weights are `like` this one."""
+    """The dtype of matrix products with weights like `like`."""
     kind = like.device.type
     automatic = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if automatic else like.dtype
 
 
 def run(block: Any, states: Tensor, shapes: Sequence[tuple[int, int]], biases: Sequence[Tensor]) -> Tensor:
-    """A block of the encoder, kept for the backward pass or computed again, as the block says.
+    """Run one encoder block. Its activations are kept or recomputed for the backward pass, as the block is configured.
 
     Args:
         block: the model's.
-        states: [S, D], the groups' tokens in turn.
+        states: [S, D], the tokens of all groups, one group after the other.
         shapes: rows B and length L of each group; S is the sum of B * L.
-        biases: of each group, [B or 1, H, L, L], what is added to scores before the softmax.
+        biases: per group, [B or 1, H, L, L], added to scores before the softmax.
     """
 
     def whole(states: Tensor) -> Tensor:
@@ -86,8 +88,7 @@ def perceptron(layer: Any, states: Tensor) -> Tensor:
 
 
 def normed(norm: Any, states: Tensor) -> Tensor:
-    """T5's norm in one pass, of the same type as `states`. Automatic arithmetic would make it float32."""
-    kind = states.device.type
-    with torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext():
+    """T5's norm in one pass, with the dtype of `states`. Autocast would make it float32."""
+    with torch.autocast(states.device.type, enabled=False):
         weight = norm.weight.to(states.dtype)
         return functional.rms_norm(states, states.shape[-1:], weight, norm.variance_epsilon)

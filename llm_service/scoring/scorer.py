@@ -1,14 +1,14 @@
-"""`Scorer`: log-probabilities of candidates after prompts, each thing computed once.
+"""`Scorer`: log-probabilities of candidates after prompts, with nothing computed twice.
 
-    equal prompts         one piece of work, with the union of their candidates
-    candidates            a trie (`trie.py`): shared beginnings once, last tokens never fed
+    equal prompts         one unit of work, with the union of their candidates
+    candidates            a trie (`trie.py`): shared prefixes once, last tokens never fed
     vocabulary            the head runs at the nodes of tries only
-    padding               prompts are ordered by length; a batch takes the next while little of it is padding
-    calls without grad    remembered until the weights change (`version`)
+    padding               prompts are sorted by length; a batch grows while its share of padding stays small
+    calls without grad    cached until the weights change (`version`)
 
-The score of a candidate is the sum over its tokens of log_softmax over the whole vocabulary. Where gradients are on,
-they flow. Dropout is the model's own: off after `model.eval()`, which is what PPO wants, since both sides of its ratio
-must be the same function; after `model.train()` scores are noisy and nothing is remembered.
+The score of a candidate is the sum over its tokens of log_softmax over the whole vocabulary. Gradients flow if they are
+enabled. Dropout is the model's own. After `model.eval()` it is off, as PPO needs: both sides of its ratio must be the
+same function. After `model.train()` scores are noisy and nothing is cached.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ Question = tuple[Tokens, tuple[Tokens, ...]]
 """A prompt and its candidates, as token ids."""
 
 LOGITS = 2**27
-"""Most logits of a micro-batch, padding included: 0.5 GB in float32."""
+"""Maximum number of logits in a micro-batch, including padding: 0.5 GB in float32."""
 WITHOUT_GRADIENTS = 4
-"""Budgets in a micro-batch of a GPU that keeps nothing for a backward pass. With few micro-batches it waits less for
-its host: 2,317 states a second of flan-t5-large on an H200 instead of 1,793."""
+"""A micro-batch on a GPU without a backward pass may use this many budgets. Fewer micro-batches mean less waiting for
+the host: 2,317 states a second of flan-t5-large on an H200 instead of 1,793."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What is known of N questions.
+    """The results for N questions.
 
     scores: for each question, float32 [K] log-probabilities of its candidates.
-    tokens: for each question, float32 [K, L] log-probabilities of their tokens; 0 where a candidate is over.
+    tokens: for each question, float32 [K, L] log-probabilities of their tokens; 0 after a candidate's end.
     states: [N, D], the last layer's state that a value head reads: at decoder position 0 (seq2seq), or at the prompt's
         last token (decoder-only); after the final norm. It does not depend on the candidates.
     """
@@ -59,7 +59,7 @@ class Scores:
 
 @dataclass(slots=True)
 class _Work:
-    """A prompt, the union of the candidates asked of it, and who asked for which of them."""
+    """A prompt, the union of its candidates, and which questions use which of them."""
 
     prompt: Tokens
     candidates: dict[Tokens, int] = field(default_factory=dict)
@@ -71,12 +71,8 @@ class _Work:
 
 
 class Scorer:
-    """Scores candidates with a Hugging Face model: the T5 family, or any decoder-only that obeys mask and positions.
-
-    Attributes:
-        computed: how much it has computed.
-        learned: how much of that with gradients.
-    """
+    """Scores candidates with a Hugging Face model: the T5 family, or any decoder-only one that respects mask and
+    positions."""
 
     def __init__(
         self,
@@ -91,17 +87,17 @@ class Scorer:
     ) -> None:
         """
         Args:
-            model: as loaded by transformers, on its device and in its dtype; from its logits on, all is float32.
+            model: as loaded by transformers, on its device and in its dtype; everything after its logits is float32.
             tokenizer: its tokenizer; None if only token ids are scored.
-            context: longest prompt with a candidate, in tokens; None: what the model says.
-            budget: most tokens of a micro-batch, padding included, which is what gradients hold in memory; None: on CPU
+            context: maximum tokens of prompt and candidate together; None: the model's limit.
+            budget: maximum tokens in a micro-batch, including padding; it bounds the memory for gradients. None: on CPU
                 2048 (decoder-only: 256), elsewhere 8192.
-            padding: most padding among them, as a share.
-            remember: how many questions' scores are kept; 0 for none.
-            raw: sum logits as they are, without log_softmax, as a published system does.
+            padding: maximum share of padding among them.
+            remember: number of questions whose scores are cached; 0 for none.
+            raw: sum raw logits, without log_softmax, as a published system does.
 
         Raises:
-            UsageError: the model cannot be scored in this way.
+            UsageError: this model cannot be used for scoring.
         """
         seq2seq = bool(model.config.is_encoder_decoder)
         if seq2seq and model.config.model_type not in FAMILY:
@@ -163,7 +159,7 @@ class Scorer:
         return self.boundary.prompt(prompt, special), self.boundary.candidates(candidates, prompt)
 
     def score_tokens(self, questions: Sequence[Question], normalise: Normalisation = "none") -> Scores:
-        """The same for token ids, and the states that a value head reads. Nothing is remembered.
+        """Like `score`, but for token ids, and also returns the states that a value head reads. Nothing is cached.
 
         Raises:
             Refused, ContextTooLong: as `score`.
@@ -179,10 +175,10 @@ class Scorer:
     def micro_batches(
         self, questions: Sequence[Question], normalise: Normalisation = "none"
     ) -> Iterator[tuple[list[int], Scores]]:
-        """The same piece by piece: each micro-batch with the indices of the questions that it answers.
+        """Like `score_tokens`, one micro-batch at a time, each with the indices of its questions.
 
-        A caller that turns each piece into its share of the loss and calls `backward` on it holds the activations of
-        one micro-batch at a time, and gets the gradients of the whole.
+        A caller that computes each micro-batch's share of the loss and calls `backward` on it holds the activations of
+        only one micro-batch at a time, and gets the gradients of the whole loss.
 
         Raises:
             Refused, ContextTooLong: as `score`, before anything is computed.
@@ -206,7 +202,7 @@ class Scorer:
             yield indices, Scores(picked, spelt, states if len(owners) == len(batch) else states[owners])
 
     def refuse(self, question: Question, name: str = "the prompt") -> None:
-        """Raises what `score` raises, if this question cannot be asked; `name` is how messages call its prompt."""
+        """Raise what `score` raises if this question cannot be scored; messages call its prompt `name`."""
         prompt, candidates = question
         if not prompt:
             raise Refused(f"{name} has no tokens: there is nothing that a candidate could follow")
@@ -219,7 +215,7 @@ class Scorer:
             )
 
     def _batches(self, works: list[_Work]) -> Iterator[list[_Work]]:
-        """Works of like length together, within the budget of tokens and of logits."""
+        """Groups of works of similar length, within the budgets of tokens and logits."""
         nodes = [len(work.trie.tokens) for work in works]
         lengths = [self._network.row(len(work.prompt), n) for work, n in zip(works, nodes, strict=True)]
         most = LOGITS // self.model.config.get_text_config().vocab_size
@@ -253,18 +249,18 @@ class Scorer:
             own = trie.paths
             paths[first_path : first_path + len(own), : own.shape[1]] = np.where(own < 0, len(rows), own + first_edge)
             first_path, first_edge = first_path + len(own), first_edge + len(trie.nodes)
-        padded = torch.cat([edges, edges.new_zeros(1)])  # what a candidate does not have adds nothing
-        tokens = padded[placed(paths, edges.device)]
+        padded = torch.cat([edges, edges.new_zeros(1)])  # missing tokens of a candidate add 0
+        tokens = padded[torch.from_numpy(paths).to(edges.device)]
         scores = tokens.sum(-1)
         if normalise == "tokens":
             scores = scores / placed(np.concatenate([trie.lengths for trie in tries]), scores.device)
         return torch.split(scores, counts), torch.split(tokens, counts), states
 
     def _check(self) -> None:
-        """Compare a small tree with the model's own forward: some models read positions or masks in their own way.
+        """Compare a small trie with the model's own forward: some models treat positions or masks differently.
 
         Raises:
-            UsageError: they differ, or the model does not take what a tree needs.
+            UsageError: they differ, or the model does not accept the inputs for a trie.
         """
         vocabulary = self.model.config.get_text_config().vocab_size
         a, b, c, d, e = (3 + i * (vocabulary - 4) // 5 for i in range(5))
@@ -289,6 +285,6 @@ class Scorer:
             )
 
     def _alone(self, prompt: Tokens, candidate: Tokens) -> Tensor:
-        """Score of one candidate by the model's own forward."""
+        """Score of one candidate from the model's own forward."""
         logits = self._network.plain(prompt, candidate).float()
         return (logits if self._raw else logits.log_softmax(-1))[range(len(candidate)), candidate].sum()

@@ -1,14 +1,14 @@
-"""T5, mT5 and flan-T5: each prompt is encoded once, and all its candidates lie in one decoder row.
+"""T5, mT5 and flan-T5: each prompt is encoded once, and all its candidates share one decoder row.
 
-A decoder row holds the inner nodes of a trie. It attends to one encoded prompt, so what cross-attention needs of a
-prompt is computed once for all its candidates; where the nodes are fewer than a head is wide, keys and values of the
-prompt are not even made (`_across`). Nodes that are not on one path do not see each other, and T5's relative positions
-are differences of depths: each node is computed exactly as if its candidate stood alone.
+A decoder row holds the inner nodes of a trie. It attends to one encoded prompt, so cross-attention's keys and values
+are computed once for all candidates. If there are fewer nodes than a head has dimensions, keys and values of the prompt
+are not computed at all (`_across`). Nodes attend only along their own path, and T5's relative positions are differences
+of depths. So each node is computed exactly as if its candidate were alone.
 
-Stacks are run block by block, because only so can they be told both. The blocks are the model's own modules: adapters,
-hooks and dropout stay where they are.
+Stacks are run block by block, because only this way can mask and positions both be given. The blocks are the model's
+own modules, so adapters, hooks and dropout still work.
 
-Limit: on a CPU three quarters of the time, forward and backward, are matrix products, and these are of the encoder.
+Limit: on a CPU the encoder's matrix products take three quarters of the time, forward and backward.
 
 T5: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer".
 """
@@ -30,9 +30,9 @@ from llm_service.scoring.trie import Tokens, Trie
 
 FAMILY = ("t5", "mt5")
 AT_ONCE, LEARNING = 256, 1024
-"""On CPU, most tokens that are encoded at once: what fits the cache, and with gradients more, since each pass then also
-writes as many numbers as there are weights. Decoder rows are so short that reading the weights is most of their time: a
-micro-batch may be larger, and half of it padding, which costs its cross-attention only."""
+"""Maximum tokens encoded at once on a CPU: as many as fit into the cache. With gradients it is more, since each pass
+then also writes as many numbers as there are weights. Decoder rows are so short that reading the weights takes most of
+their time. So a micro-batch may be larger, and half of it padding, which only costs cross-attention."""
 
 
 class Seq2Seq:
@@ -43,7 +43,7 @@ class Seq2Seq:
         self.budget, self.padding = budget, max(padding, 0.5)  # of a micro-batch
         self._padding = padding  # of what is encoded at once
         self.packed = model.device.type != "cpu"  # see `packed.py`
-        from transformers.activations import NewGELUActivation  # seconds of loading that most processes can do without
+        from transformers.activations import NewGELUActivation  # seconds to load, and most processes do not need it
 
         for module in model.modules():
             if isinstance(getattr(module, "act", None), NewGELUActivation):  # the same in one pass instead of eight
@@ -51,23 +51,23 @@ class Seq2Seq:
 
     @property
     def context(self) -> int | None:
-        """Longest row in tokens; None: T5 has no table of positions and so no end."""
+        """Longest row in tokens; None, because T5 has no position table and so no limit."""
         return None
 
     def row(self, prompt: int, nodes: int) -> int:
-        """Length of the row of a prompt of so many tokens: what is padded."""
+        """Length of a row, before padding, for a prompt of `prompt` tokens."""
         return prompt
 
     def forward(self, prompts: Sequence[Tokens], tries: Sequence[Trie]) -> tuple[Tensor, Tensor]:
         """Distributions after each node.
 
         Returns:
-            Logits [B, n, V] with n the most nodes of a trie (rows after a trie's own nodes mean nothing), and the last
-            layer's state at decoder position 0, [B, D].
+            Logits [B, n, V], where n is the number of nodes in the largest trie (rows after a trie's own nodes are
+            meaningless), and the last layer's state at decoder position 0, [B, D].
         """
         learning = torch.is_grad_enabled()
         at_once = self.budget if self.packed else LEARNING if learning else AT_ONCE
-        dear = learning and not self.packed  # small groups cost a GPU more than their padding
+        dear = learning and not self.packed  # on a GPU small groups cost more than padding
         groups = buckets([self._length([p]) for p in prompts], at_once, self._padding / 4 if dear else self._padding)
         longest = self._length(prompts)
         parts = self._encode([[prompts[i] for i in group] for group in groups])
@@ -82,7 +82,7 @@ class Seq2Seq:
         return self.model.lm_head(states * scale), states[:, 0]
 
     def plain(self, prompt: Tokens, continuation: Tokens) -> Tensor:
-        """Logits [T, V] of a continuation's tokens by the model's own forward."""
+        """Logits [T, V] of a continuation's tokens, from the model's own forward."""
         given = torch.tensor([[self.model.config.decoder_start_token_id, *continuation[:-1]]], device=self.model.device)
         ids = torch.tensor([prompt], device=self.model.device)
         logits: Tensor = self.model(input_ids=ids, decoder_input_ids=given, use_cache=False).logits[0]
@@ -91,8 +91,7 @@ class Seq2Seq:
     def _encode(self, groups: Sequence[Sequence[Tokens]]) -> list[Tensor]:
         """Encoder states [B, L, D] of each group.
 
-        Tokens of all groups are embedded together: the gradient of the table is as large as the table, for whatever was
-        looked up, and so would be made for each group.
+        Tokens of all groups are embedded together, because each lookup's gradient is as large as the whole table.
         """
         encoder = self.model.encoder
         ids = [np.zeros((len(group), self._length(group)), np.int64) for group in groups]
@@ -121,17 +120,17 @@ class Seq2Seq:
         return parts
 
     def _between(self, group: Sequence[Tokens], longest: int, dtype: torch.dtype) -> Tensor:
-        """What is added to the scores of the encoder's attention in a group, [B or 1, H, longest, longest]."""
+        """The bias added to the encoder's attention scores in a group, [B or 1, H, longest, longest]."""
         attention = self.model.encoder.block[0].layer[0].SelfAttention
         distances = torch.arange(1 - longest, longest, device=self.model.device)
-        # Contiguous, since fused attention refuses a bias whose keys are not side by side in memory.
+        # Contiguous, since fused attention requires a bias that is contiguous along the keys.
         between = _bias(attention, distances, bidirectional=True).to(dtype).contiguous()
         bias = between.unfold(1, longest, 1).flip(1)[None]  # row q of [L, L] is the window of distances -q ... L-1-q
         real = np.arange(longest) < np.array([len(prompt) for prompt in group])[:, None]
         return bias if real.all() else bias + self._hide(real, dtype)[:, None, None]
 
     def _length(self, prompts: Sequence[Tokens]) -> int:
-        """Tokens that prompts which are computed together are padded to."""
+        """The length, in tokens, to which these prompts are padded."""
         longest = max(map(len, prompts))
         return -(-longest // packed.ALIGNED) * packed.ALIGNED if self.packed else longest
 
@@ -141,7 +140,7 @@ class Seq2Seq:
         widest = max(len(trie.tokens) for trie in tries)
         ids = np.zeros((len(tries), widest), np.int64)
         depths = np.zeros((len(tries), widest), np.int64)
-        sees = np.tile(np.eye(widest, dtype=bool), (len(tries), 1, 1))  # padding sees itself, lest it divide by zero
+        sees = np.tile(np.eye(widest, dtype=bool), (len(tries), 1, 1))  # padding attends to itself, against 0 / 0
         for row, trie in enumerate(tries):
             n = len(trie.tokens)
             ids[row, :n], depths[row, :n], sees[row, :n, :n] = trie.tokens, trie.depths, trie.sees
@@ -174,7 +173,7 @@ class Seq2Seq:
         return placed(array, self.model.device)
 
     def _hide(self, visible: Any, dtype: torch.dtype) -> Tensor:
-        """0 where something is visible, else the least number: to be added to attention's logits."""
+        """0 where visible, otherwise the smallest number of the dtype: an additive attention mask."""
         hidden = self._place(~visible)
         return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, torch.finfo(dtype).min)
 
@@ -182,7 +181,7 @@ class Seq2Seq:
 def _across(layer: Any, states: Tensor, encoded: Tensor, padding: Tensor) -> Tensor:
     """Cross-attention of n nodes to a prompt, without keys and values of the prompt: q (K e) is (q K) e.
 
-    That is 2 n H D products a token of the prompt, where keys and values take 2 d H D.
+    That takes 2 n H D products per prompt token; keys and values would take 2 d H D.
     """
     attention = layer.EncDecAttention
     heads, size = attention.n_heads, attention.key_value_proj_dim
@@ -199,19 +198,19 @@ def _across(layer: Any, states: Tensor, encoded: Tensor, padding: Tensor) -> Ten
 
 
 def _direct(block: Any, nodes: int) -> bool:
-    """Is `_across` the same as the block's own cross-attention, and less work? Not where somebody has put a hook, which
-    transformers does for good when hidden states are asked for."""
+    """Whether `_across` gives the same result as the block's own cross-attention, with less work. Not if a module has a
+    hook; transformers adds permanent hooks when hidden states are requested."""
     layer = block.layer[1]
     attention = layer.EncDecAttention
     if nodes >= attention.key_value_proj_dim or any(type(m) is not nn.Linear for m in (attention.k, attention.v)):
         return False
     modules = (block, layer, attention, attention.k, attention.v)
     hooked = any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in modules)
-    return not hooked and attention.k.weight.dtype != torch.float16  # for which blocks clamp
+    return not hooked and attention.k.weight.dtype != torch.float16  # in float16 blocks clamp
 
 
 def _bias(attention: Any, distances: Tensor, bidirectional: bool) -> Tensor:
-    """T5's learned bias of each head for distances (key's position minus query's): [H, *distances.shape]."""
+    """T5's learned bias per head for each distance (key position minus query position): [H, *distances.shape]."""
     buckets = attention._relative_position_bucket(
         distances,
         bidirectional=bidirectional,

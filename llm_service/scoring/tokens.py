@@ -1,7 +1,7 @@
-"""Where a prompt ends and a candidate begins.
+"""The token boundary between a prompt and a candidate.
 
-The tokens of the two are always those of the two texts alone: no token reaches over the boundary, so that a prompt has
-the same tokens whatever follows it, and a candidate the same whatever stands before it.
+Prompt and candidate are always tokenised separately, and no token crosses the boundary. So a prompt has the same tokens
+whatever follows it, and a candidate the same tokens whatever precedes it.
 
     decoder-only    prompt: the tokenizer's usual tokens, with the BOS token if it adds one
                     candidate: the tokens of its text without special tokens. Where words carry their leading space
@@ -10,7 +10,7 @@ the same tokens whatever follows it, and a candidate the same whatever stands be
     seq2seq         prompt: the usual tokens, with the end token that T5 puts there
                     candidate: the tokens of its text without special tokens, and no space: it begins the decoder's text
 
-A prompt should not end with a space: the candidate brings its own.
+A prompt should not end with a space: the candidate adds its own.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Boundary:
         self._spaced = not seq2seq and not first.startswith("▁")
 
     def prompt(self, text: str, special: bool = True) -> Tokens:
-        """Token ids of a prompt. `special=False` for one that holds its special tokens already (a chat template)."""
+        """Token ids of a prompt. Use `special=False` if it already contains its special tokens (a chat template)."""
         return tuple(self.tokenizer(text, add_special_tokens=special).input_ids)
 
     def candidates(self, texts: Sequence[str], prompt: str) -> tuple[Tokens, ...]:
-        """Token ids of what could follow the prompt. Raises Refused if there are none, or one has no tokens."""
+        """Token ids of the candidates after the prompt. Raises Refused if there are none, or one has no tokens."""
         if not texts:
             raise Refused("there is nothing to score: give at least one candidate")
         result = []

@@ -1,11 +1,11 @@
-"""Candidates of one prompt as a tree, so that a beginning that several share is computed once.
+"""Candidates of one prompt as a trie, so that shared prefixes are computed once.
 
     candidates  (7 4) (7 5 9) (8)          inner nodes  0: root   1: 7   2: 7 5
                                            edges        0-7  1-4  1-5  2-9  0-8
 
-Only inner nodes enter the model: node i yields the distribution of what follows it, and an edge (node, token) reads
-one log-probability there. A candidate is a path of edges. Last tokens are never fed, for nothing is asked after them.
-Node 0 is what all candidates follow: the decoder's start token, or the last token of the prompt.
+Only inner nodes are fed to the model: node i yields the distribution of the next token, and an edge (node, token) reads
+one log-probability from it. A candidate is a path of edges. Last tokens are never fed, because nothing after them is
+needed. Node 0 precedes all candidates: the decoder's start token, or the last token of the prompt.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trie:
-    """K candidates as n inner nodes and m edges. Parents stand before their children."""
+    """K candidates as n inner nodes and m edges. Parents come before their children."""
 
-    tokens: NDArray[np.int64]  # [n] what is fed at each node; the root's is 0 and means nothing
+    tokens: NDArray[np.int64]  # [n] the token fed at each node; 0 for the root, where it is unused
     depths: NDArray[np.int64]  # [n] 0 for the root
-    sees: NDArray[np.bool_]  # [n, n] node i attends to node j: to itself and its ancestors
-    nodes: NDArray[np.int64]  # [m] where each edge begins
+    sees: NDArray[np.bool_]  # [n, n] whether node i attends to node j: itself and its ancestors
+    nodes: NDArray[np.int64]  # [m] the node where each edge starts
     labels: NDArray[np.int64]  # [m] the token of each edge
     paths: NDArray[np.int64]  # [K, longest] edges of each candidate; -1 after its end
     lengths: NDArray[np.int64]  # [K] tokens of each candidate
 
 
-@functools.lru_cache(maxsize=1024)  # actions of a world are the same few sets, again and again
+@functools.lru_cache(maxsize=1024)  # an environment has the same few sets of actions again and again
 def grow(candidates: tuple[Tokens, ...]) -> Trie:
-    """The tree of candidates, none of them empty; equal ones share a path."""
+    """The trie of non-empty candidates; equal candidates share a path."""
     inner: dict[Tokens, int] = {(): 0}
     edges: dict[tuple[int, int], int] = {}
     paths = []

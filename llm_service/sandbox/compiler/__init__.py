@@ -1,12 +1,12 @@
-"""Machine code for written programs, for rows of one shape: the interpreter's values, many times faster.
+"""Compiles written programs to machine code, for rows of one shape: same values as the interpreter, many times faster.
 
-what values are      and how many bytes they take                                       (kinds)
+what values are      types and sizes in bytes, known at compile time                    (kinds)
 how code is written  blocks, checks, steps, loops                                       (emitter)
-what it is about     numbers (arithmetic), lists (sequences), places in them (places), names, comparisons
-parts of programs    expressions, calls, loops that become one number (reductions), statements
-what runs            one function over all rows, of LLVM                                (machine)
+what it works on     numbers (arithmetic), lists (sequences), indexing (places), names, comparisons
+parts of programs    expressions, calls, reductions of loops to one number (reductions), statements
+what runs            one LLVM function over all rows                                    (machine)
 
-If a row meets anything unusual (a fault, too many steps, a rare case), its code gives up and the interpreter runs the
-row. So only the interpreter defines faults, and the code must be right only for rows that it finishes. Every access is
-bounds-checked, every loop counts its steps, and the code calls nothing but a few functions of C's mathematics library.
+A row whose code meets anything unusual (a fault, too many steps, a rare case) *gives up*, and the interpreter runs it
+instead. So only the interpreter defines faults, and the code must be right only for rows that it finishes. Every memory
+access is bounds-checked, every loop counts its steps, and the code calls only a few functions of the C library.
 """

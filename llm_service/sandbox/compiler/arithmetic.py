@@ -1,7 +1,7 @@
-"""Numbers: the results of the interpreter's operators and functions, to the last bit.
+"""Arithmetic on numbers, bit-identical to the interpreter's operators and functions.
 
-Nothing is reordered or fused. Whole numbers stay integers, which is exact and fast; where one could exceed the
-interpreter's limit, the row gives up.
+Nothing is reordered or fused. Whole numbers stay integers, which is exact and fast. The row gives up when one exceeds
+the interpreter's limit.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 from llm_service.sandbox.compiler.emitter import REAL, TRUTH, WHOLE, Code, Emitter
 from llm_service.sandbox.compiler.kinds import LARGE, SMALL, NumberKind
 
-MAX_DIGITS = 15  # of round; 10**15 is exact
-_ROUNDED = 2.0**51  # below it the distance to the next whole number is exact
+MAX_DIGITS = 15  # for round; 10**15 is exact
+_ROUNDED = 2.0**51  # below this the distance to the nearest whole number is exact
 
 SIGNS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<",
@@ -28,11 +28,11 @@ SIGNS: dict[type[ast.cmpop], str] = {
 
 @dataclass(frozen=True)
 class Number:
-    """A number that the generated code has computed.
+    """A number computed by the generated code.
 
     Attributes:
-        code: a truth value, a whole number or a real one.
-        limit: largest magnitude of a truth value or whole number, at most LARGE; None for a real number.
+        code: a bool, an integer or a float64.
+        limit: the largest magnitude of a bool or integer, at most LARGE; None for a float64.
     """
 
     code: Code
@@ -52,7 +52,7 @@ def constant(value: int | float) -> Number:
 
 
 def truth_of(e: Emitter, number: Number) -> Code:
-    """Whether it is not zero."""
+    """Whether the number is not zero."""
     if number.is_truth:
         return number.code
     if number.limit is not None:
@@ -61,7 +61,7 @@ def truth_of(e: Emitter, number: Number) -> Code:
 
 
 def whole(e: Emitter, number: Number) -> Code:
-    """Of a truth or whole number."""
+    """The integer of a bool or integer."""
     if isinstance(number.code, int):
         return int(number.code)
     return e.builder.zext(number.code, WHOLE) if number.is_truth else number.code
@@ -74,7 +74,7 @@ def real(e: Emitter, number: Number) -> Any:
 
 
 def as_whole(e: Emitter, number: Number) -> Code:
-    """The number as a whole number; the row gives up if it is not one."""
+    """The number as an integer; the row gives up if it is not whole."""
     if number.limit is not None:
         return whole(e, number)
     code = e.code(number.code)
@@ -83,7 +83,7 @@ def as_whole(e: Emitter, number: Number) -> Code:
 
 
 def bounded(e: Emitter, code: Any) -> Number:
-    """A real number; the row gives up above the interpreter's limit."""
+    """A float64; the row gives up unless its magnitude is below LARGE."""
     e.check(e.builder.fcmp_ordered("<", e.call("fabs", code), e.code(float(LARGE))))
     return Number(code)
 
@@ -119,7 +119,7 @@ def arithmetic(e: Emitter, operator: ast.operator, a: Number, b: Number) -> Numb
 
 
 def _divided_exactly(e: Emitter, a: Number, b: Number) -> tuple[Number, Number]:
-    """a // b and a % b of whole numbers."""
+    """a // b and a % b of integers."""
     one, other = whole(e, a), whole(e, b)
     if isinstance(one, int) and isinstance(other, int) and other:
         return constant(one // other), constant(one % other)
@@ -131,7 +131,7 @@ def _divided_exactly(e: Emitter, a: Number, b: Number) -> tuple[Number, Number]:
 
 
 def _divided(e: Emitter, a: Any, b: Any) -> tuple[Number, Number]:
-    """a // b and a % b of real numbers, as Python and NumPy compute them."""
+    """a // b and a % b of float64 numbers, as Python and NumPy compute them."""
     build, zero = e.builder, e.code(0.0)
     rest = build.frem(a, b)
     quotient = build.fdiv(build.fsub(a, rest), b)
@@ -147,7 +147,7 @@ def _divided(e: Emitter, a: Any, b: Any) -> tuple[Number, Number]:
 
 
 def power(e: Emitter, base: Number, exponent: float) -> Number:
-    """base ** exponent, an exponent of the grammar."""
+    """base ** exponent, for an exponent that the grammar allows."""
     if exponent == 0.5:
         number = real(e, base)
         e.check(e.builder.fcmp_ordered(">=", number, e.code(0.0)))
@@ -179,7 +179,7 @@ def towards_zero(e: Emitter, number: Number) -> Number:
 
 
 def rounded(e: Emitter, number: Number, digits: Number | None) -> Number:
-    """round(number, digits), exactly as in Python for known, non-negative digits; otherwise the row gives up."""
+    """round(number, digits), exactly as Python; the row gives up unless digits is a known constant and not negative."""
     places = 0 if digits is None else digits.code
     if not isinstance(places, int | float) or places != int(places) or not 0 <= places <= MAX_DIGITS:
         e.give_up()
@@ -202,7 +202,7 @@ def rounded(e: Emitter, number: Number, digits: Number | None) -> Number:
 
 
 def better(e: Emitter, a: Number, b: Number, largest: bool) -> Number:
-    """The larger or the smaller one."""
+    """The larger or the smaller of two numbers."""
     if a.limit is not None and b.limit is not None:
         choose = e.most if largest else e.least
         return Number(choose(whole(e, a), whole(e, b)), max(a.limit, b.limit))

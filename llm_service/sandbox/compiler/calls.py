@@ -1,4 +1,4 @@
-"""The functions that programs may call."""
+"""Code for the functions that programs may call."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from llm_service.sandbox.compiler.kinds import SMALL, RangeKind
 from llm_service.sandbox.compiler.reductions import Each, extreme, number, total
 from llm_service.sandbox.compiler.sequences import Sequence, Value, length, steps_between
 
-_FURTHEST = SMALL >> 2  # largest distance from 0 that a range or enumerate may count to
+_FURTHEST = SMALL >> 2  # largest magnitude of a bound of range or enumerate
 
 
 class Arguments(Protocol):
-    """The writer of a call's arguments."""
+    """Writes the arguments of a call."""
 
     def value(self, node: ast.expr) -> Value: ...
 
@@ -66,7 +66,7 @@ def call(e: Emitter, of: Arguments, name: str, given: list[ast.expr], named: lis
 
 
 def small(e: Emitter, number_: Number) -> Number:
-    """A whole number from which counting can start."""
+    """An integer small enough to count from; otherwise the row gives up."""
     code = as_whole(e, number_)
     if number_.limit is None or number_.limit > _FURTHEST:
         e.check(e.both(e.compare("<=", code, _FURTHEST), e.compare(">=", code, -_FURTHEST)))
@@ -88,7 +88,7 @@ def _range(e: Emitter, bounds: list[Number]) -> Value:
 
 
 def _decided(e: Emitter, each: Each, conjunction: bool) -> Number:
-    """`any` or `all` of a list; every element is evaluated."""
+    """`any` or `all` of a list; reads every element."""
     place = e.memory(8)
     e.store(conjunction, place)
 

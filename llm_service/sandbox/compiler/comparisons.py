@@ -1,4 +1,4 @@
-"""Whether values are equal, and whether a list has an element equal to another value."""
+"""Tests whether values are equal, and whether a list contains a value."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def equal(e: Emitter, one: Value, other: Value) -> Code:
 
 
 def contains(e: Emitter, container: List, item: Value) -> Code:
-    """Whether any element is equal to the item."""
+    """Whether any element equals the item."""
     if isinstance(container, Together):
         found: Code = False
         for part in container.parts:

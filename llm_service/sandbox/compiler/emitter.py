@@ -1,7 +1,6 @@
-"""Writes the code for one row: the building blocks of every part of a program.
+"""Writes the code for one row: the basic operations that every part of a program uses.
 
-Whole numbers and truth values that are known in advance are Python's `int` and `bool`, and are computed here instead of
-in the code.
+Integers and bools known at compile time stay Python's `int` and `bool`, and are computed here, not in the code.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from llm_service.sandbox.compiler.kinds import NotCompiled, TooLarge
 TRUTH, BYTE, PLACE, WHOLE, REAL = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.DoubleType()
 POINTER = ir.PointerType()
 
-MAX_BLOCKS = 2_000  # of one row's code; the largest natural programs have 300
-MAX_FRAME = 1 << 18  # bytes of all names and lists of a row, on the stack
+MAX_BLOCKS = 2_000  # in the code for a row; the largest realistic programs have 300
+MAX_FRAME = 1 << 18  # bytes for all names and lists of a row, which lie on the stack
 
 Code: TypeAlias = Any
-"""An LLVM value, or a Python number that stands for one."""
+"""An LLVM value, or a Python number known at compile time."""
 
 
 def memory(builder: ir.IRBuilder, size: int) -> Any:
-    """A pointer to this many new bytes on the stack."""
+    """A pointer to `size` newly allocated bytes on the stack."""
     found = builder.alloca(ir.ArrayType(WHOLE, -(-size // 8)))
-    found.type = POINTER  # llvmlite would give it the allocated type
+    found.type = POINTER  # llvmlite types it as a pointer to that array
     return found
 
 
@@ -38,9 +37,9 @@ class Loop:
     """A loop that is being written.
 
     Attributes:
-        index: index of the round.
+        index: the number of the round.
         before: the block before the loop.
-        following, end: the blocks where the next round begins and where the loop ends.
+        following, end: the blocks for the next round and after the loop.
     """
 
     index: Code
@@ -50,11 +49,11 @@ class Loop:
 
 
 class Emitter:
-    """The builder of one row's function, whose arguments are `observations`, `index`, `actions` and `result`.
+    """Builds the function for one row; its arguments are `observations`, `index`, `actions` and `result`.
 
     Attributes:
-        end: the block of a row that is done; it stores nothing.
-        longest: maximum elements of ranges whose bounds are not known in advance.
+        end: the block that ends a finished row; it stores nothing.
+        longest: maximum length of ranges whose bounds are unknown at compile time.
     """
 
     def __init__(self, function: Any, longest: int) -> None:
@@ -70,7 +69,7 @@ class Emitter:
         self.builder.position_at_end(self._first)
 
     def finish(self) -> None:
-        """End the function: a row that gets here has returned no value, and gives up."""
+        """End the function. A row that gets here has not returned a value, so it gives up."""
         self.builder.branch(self._gives_up)
         self._allocations.branch(self._first)
         for block, done in ((self._gives_up, 0), (self.end, 1)):
@@ -78,10 +77,10 @@ class Emitter:
             self.builder.ret(ir.Constant(TRUTH, done))
 
     def block(self) -> Any:
-        """A new block that no jump leads to yet.
+        """A new block that nothing jumps to yet.
 
         Raises:
-            NotCompiled: there are too many blocks: compiling them would take long.
+            NotCompiled: there are too many blocks, which would take long to compile.
         """
         if len(self.function.blocks) > MAX_BLOCKS:
             raise NotCompiled("the code is too long")
@@ -94,20 +93,20 @@ class Emitter:
     # ---- memory ----------------------------------------------------------------------------------------------------
 
     def memory(self, size: int) -> Any:
-        """A pointer to this many bytes of the row's own memory."""
+        """A pointer to `size` bytes on the row's stack. Raises TooLarge beyond MAX_FRAME."""
         self.frame += size
         if self.frame > MAX_FRAME:
             raise TooLarge("the lists take too much memory")
         return memory(self._allocations, size)
 
     def flag(self) -> Any:
-        """A pointer to a truth value that is False when the row begins."""
+        """A pointer to a bool that is False when the row begins."""
         pointer = self.memory(8)
         self._allocations.store(ir.Constant(TRUTH, 0), pointer)
         return pointer
 
     def forward(self, pointer: Any, size: Code) -> Any:
-        """The pointer, advanced by this many bytes."""
+        """The pointer moved `size` bytes forward."""
         if isinstance(size, int) and size == 0:
             return pointer
         return self.builder.gep(pointer, [self.code(size)], source_etype=BYTE)
@@ -121,7 +120,7 @@ class Emitter:
     # ---- whole numbers and truths ------------------------------------------------------------------------------------
 
     def code(self, value: Code) -> Any:
-        """As an LLVM value."""
+        """The LLVM value."""
         if isinstance(value, bool):
             return ir.Constant(TRUTH, int(value))
         if isinstance(value, int):
@@ -148,7 +147,7 @@ class Emitter:
         return b if isinstance(a, int) and a == 1 else self.builder.mul(self.code(a), self.code(b))
 
     def compare(self, sign: str, a: Code, b: Code) -> Code:
-        """The comparison of two whole numbers."""
+        """The comparison of two integers."""
         if isinstance(a, int) and isinstance(b, int):
             return {"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b, "==": a == b, "!=": a != b}[sign]
         return self.builder.icmp_signed(sign, self.code(a), self.code(b))
@@ -176,13 +175,13 @@ class Emitter:
         return not a if isinstance(a, bool) else self.builder.not_(a)
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """An intrinsic LLVM function of real numbers."""
+        """Call an LLVM intrinsic on float64 numbers."""
         type_ = ir.FunctionType(REAL, [REAL] * len(arguments))
         intrinsic = self.function.module.declare_intrinsic(f"llvm.{name}", [REAL], type_)
         return self.builder.call(intrinsic, [self.code(argument) for argument in arguments])
 
     def same_bytes(self, one: Any, other: Any, size: int) -> Any:
-        """Whether this many bytes at both pointers are equal."""
+        """Whether the `size` bytes at both pointers are equal."""
         module = self.function.module
         function = module.globals.get("memcmp")
         if function is None:
@@ -193,12 +192,12 @@ class Emitter:
     # ---- the way through ---------------------------------------------------------------------------------------------
 
     def give_up(self) -> None:
-        """Leave this row to the interpreter. Code written after this is never reached."""
+        """Leave this row to the interpreter. Code written next is unreachable."""
         self.builder.branch(self._gives_up)
         self.start(self.block())
 
     def check(self, good: Code) -> None:
-        """Give up unless the test holds."""
+        """Give up unless `good` holds."""
         if good is True:
             return
         if good is False:
@@ -212,7 +211,7 @@ class Emitter:
         self.builder.cbranch(self.code(test), yes, no)
 
     def spend(self, steps: Code) -> None:
-        """Count steps; at least as many as the interpreter counts."""
+        """Count steps; never fewer than the interpreter counts."""
         if isinstance(steps, int) and steps == 0:
             return
         spent = self.add(self.load(WHOLE, self._steps), steps)
@@ -221,7 +220,7 @@ class Emitter:
 
     @contextmanager
     def loop(self, rounds: Code) -> Iterator[Loop]:
-        """Write the body of each round; jumps to `following` and `end` may leave it."""
+        """Write the body of a loop; it may jump to `following` or `end`."""
         before, head, body, following, end = self.builder.block, *(self.block() for _ in range(4))
         self.builder.branch(head)
         self.start(head)

@@ -1,4 +1,4 @@
-"""Expressions of written programs as code: from a syntax tree to the value that the row's code has computed."""
+"""Expressions of written programs as code: from a syntax tree to the value that the row's code computes."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from llm_service.sandbox.compiler.sequences import (
 from llm_service.sandbox.values import MAX_ELEMENTS
 
 MAX_LANES = 1 << 15
-"""Maximum rounds of nested loops. With more, the interpreter may add in another order."""
+"""Maximum number of rounds of nested loops. With more, the interpreter may add in a different order."""
 
 
 class Expressions:
     """Writes expressions.
 
     Args:
-        bound: values of names that are never assigned: the arguments, and inside comprehensions their names.
+        bound: values of names that are never reassigned: the arguments, and inside comprehensions their variables.
 
     Attributes:
-        lanes: rounds of the enclosing loops, which the interpreter runs at once.
+        lanes: number of rounds of the enclosing loops that the interpreter runs at once.
     """
 
     def __init__(self, e: Emitter, names: Names, bound: dict[str, Value]) -> None:
@@ -52,7 +52,7 @@ class Expressions:
         """The value of the expression.
 
         Raises:
-            NotCompiled: its type may be a number or a list, or it is too large.
+            NotCompiled: it could be either a number or a list, or it is too large.
         """
         e = self._e
         match node:
@@ -106,7 +106,7 @@ class Expressions:
         return number(self._e, self.value(node))
 
     def truth(self, node: ast.expr) -> Code:
-        """The truth value of the value in Python."""
+        """The value's truth, as in Python."""
         e = self._e
         match node:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -139,7 +139,7 @@ class Expressions:
         return self._e.compare(">", length(self._e, value), 0)
 
     def _either(self, values: list[ast.expr], conjunction: bool) -> Value:
-        """`and` and `or`: the value that decides."""
+        """`and` and `or`: the deciding value."""
         e, ways = self._e, []
         for i, node in enumerate(values):
             value = self.value(node)
@@ -181,7 +181,7 @@ class Expressions:
         return value
 
     def _room(self, kind: Kind) -> None:
-        """Refuse a value that could be too large for the interpreter, which keeps all rounds at once."""
+        """Raise TooLarge for a value that may not fit into the interpreter's memory for all rounds together."""
         if self.lanes * volume(kind) > MAX_ELEMENTS:
             raise TooLarge("lists of many rounds")
 
@@ -207,7 +207,7 @@ class Expressions:
 
     @contextmanager
     def at_once(self, most: int) -> Iterator[None]:
-        """The context of a loop of at most this many rounds, which the interpreter runs at once."""
+        """Inside a loop of at most `most` rounds that the interpreter runs at once."""
         outside = self.lanes
         self.lanes *= max(1, most)
         if self.lanes > MAX_LANES:
@@ -268,7 +268,7 @@ class Expressions:
         return read(e, kind, pointer)
 
     def each(self, node: ast.expr) -> Each:
-        """Write a loop over the elements of a list or generator, and count its steps."""
+        """Write a loop over the elements of a list or generator; counts their steps."""
         e = self._e
         if isinstance(node, ast.ListComp | ast.GeneratorExp):
 

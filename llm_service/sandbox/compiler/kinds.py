@@ -1,4 +1,4 @@
-"""What is known about a value before the program runs: its kind, and so how many bytes it takes."""
+"""The kind of a value: what is known of it at compile time, which determines its size in bytes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TypeAlias
 from llm_service.sandbox.batch import LARGEST
 
 SMALL, LARGE = 1 << 32, int(LARGEST)
-"""Bound of whole numbers whose sums and products need no check, and the bound of all whole numbers."""
+"""The limit below which sums and products of integers need no check, and the limit of all integers."""
 
 MAX_PARTS = 400  # of a value, well below the interpreter's limit
 MAX_DEPTH = 8
 
 
 class NotCompiled(Exception):
-    """The interpreter must run the program or these rows; the message says why."""
+    """The interpreter must run the program, or these rows; the message says why."""
 
 
 class TooLarge(NotCompiled):
-    """Lists could become too long; with shorter ranges they might not."""
+    """Lists could become too long. Shorter ranges may avoid it."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class NumberKind:
     """A number.
 
     Attributes:
-        limit: largest magnitude of a whole number (SMALL or LARGE); None for any real number.
+        limit: the maximum magnitude of an integer (SMALL or LARGE); None for a float64.
     """
 
     limit: int | None
@@ -36,10 +36,10 @@ class NumberKind:
 
 @dataclass(frozen=True)
 class ViewKind:
-    """A list that is part of the input arrays.
+    """A list inside the input arrays.
 
     Attributes:
-        dtype: of its numbers, such as "<i8".
+        dtype: dtype of its numbers, such as "<i8".
         inner: the shape of each element.
         most: maximum number of elements.
         indirect: it is a list of indices of observations.
@@ -59,14 +59,14 @@ class ViewKind:
 
 @dataclass(frozen=True)
 class RangeKind:
-    """A range of whole numbers."""
+    """Equally spaced integers."""
 
     most: int
 
 
 @dataclass(frozen=True)
 class TupleKind:
-    """A list of this many parts, each with its own kind."""
+    """A list with a fixed number of parts, each with its own kind."""
 
     parts: tuple[Kind, ...]
 
@@ -77,7 +77,7 @@ class TupleKind:
 
 @dataclass(frozen=True)
 class ArrayKind:
-    """A list whose elements are contiguous in memory, after their count; None if it is always empty."""
+    """A list stored in memory as its length, then its elements. `element` is None if it is always empty."""
 
     element: Kind | None
     most: int
@@ -89,7 +89,7 @@ def view_of(dtype: str, shape: tuple[int, ...]) -> ViewKind:
 
 
 EvenKind: TypeAlias = ViewKind | RangeKind | ArrayKind
-"""Kinds of lists whose elements have one kind."""
+"""Kinds of lists whose elements all have the same kind."""
 ListKind: TypeAlias = EvenKind | TupleKind
 Kind: TypeAlias = NumberKind | ListKind
 
@@ -108,7 +108,7 @@ def size(kind: Kind) -> int:
 
 
 def volume(kind: Kind) -> int:
-    """Maximum number of numbers in a value."""
+    """The maximum number of numbers in a value."""
     match kind:
         case NumberKind():
             return 1
@@ -123,7 +123,7 @@ def volume(kind: Kind) -> int:
 
 
 def checked(kind: Kind, depth: int = 0) -> int:
-    """Number of parts of a value's structure.
+    """The number of parts in a value's structure.
 
     Raises:
         NotCompiled: more than MAX_PARTS, or nested deeper than MAX_DEPTH: the interpreter has limits near that.
@@ -145,7 +145,7 @@ def join(one: Kind, other: Kind) -> Kind:
     """The kind of a value that may have either kind.
 
     Raises:
-        NotCompiled: a number or a list.
+        NotCompiled: one is a number, the other a list.
     """
     if one == other:
         return one
@@ -186,5 +186,5 @@ def element_of(kind: ListKind) -> Kind | None:
 
 
 def holds_array(kind: Kind) -> bool:
-    """Whether any part is in memory that an assignment may overwrite."""
+    """Whether any part lies in memory that an assignment may overwrite."""
     return isinstance(kind, ArrayKind) or (isinstance(kind, TupleKind) and any(map(holds_array, kind.parts)))

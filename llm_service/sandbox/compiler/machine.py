@@ -1,4 +1,4 @@
-"""A program as machine code: `Compiled` replaces `interpreter.Program`, and uses it for rows that give up."""
+"""A program as machine code: `Compiled` replaces `interpreter.Program`, and calls it for rows that give up."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from llm_service.sandbox.compiler.statements import Statements
 from llm_service.sandbox.grammar import ARGUMENTS, checked
 from llm_service.sandbox.interpreter import LARGEST_ARGUMENT, Program, Values
 
-MAX_PASSES = 8  # passes over the program until the kinds of all names are known
+MAX_PASSES = 8  # over the program, to find the kinds of all names
 LONGEST = (1 << 15, 1 << 12, 1 << 9, 1 << 6)
-"""Assumed maximum elements of ranges of unknown length, tried in this order: with fewer, more programs fit a row's
-memory."""
+"""Maximum lengths of ranges of unknown length, tried in turn: with shorter ones more programs fit into memory."""
 
 _NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
-_MAX_WINDOW = 100  # observations of a row
+_MAX_WINDOW = 100  # observations per row
 _ARGUMENTS = (ctypes.c_void_p,) * 3 + (ctypes.c_int64,) + (ctypes.c_void_p,) * 2
 
 
@@ -35,12 +34,12 @@ class Compiled:
     Its values and faults equal those of `interpreter.Program`.
 
     Args:
-        code: the text of a `potential(observations, actions)`.
-        observations, actions: dtype and shape of arrays with an index, [R, ...] and [N, K - 1]; R and N may differ when
-            it runs.
+        code: the source of a function `potential(observations, actions)`.
+        observations, actions: dtype and shape of the arrays as used with an index, [R, ...] and [N, K - 1]; R and N may
+            differ at run time.
 
     Raises:
-        CodeRefused: it is not a program of the grammar.
+        CodeRefused: the program is outside the grammar.
         NotCompiled: the interpreter must run it.
     """
 
@@ -55,13 +54,13 @@ class Compiled:
     def fits(
         self, code: str, observations: NDArray[Any], actions: NDArray[Any], index: NDArray[Any] | None = None
     ) -> bool:
-        """Whether it was compiled for this program and rows of this shape."""
+        """Whether this code was compiled for this program and rows of this shape."""
         shape = observations.shape if index is not None else observations.shape[1:]
         own = (observations.dtype.str, shape), (actions.dtype.str, actions.shape)
         return code == self.code and self._form == tuple(map(_form, own))
 
     def __call__(self, observations: NDArray[Any], actions: NDArray[Any], index: NDArray[Any] | None = None) -> Values:
-        """Run it for each row; arguments and errors are those of `Program`."""
+        """Run it for each row; same arguments and errors as `Program`."""
         rows = len(actions)
         if not self.fits(self.code, observations, actions, index):
             raise ValueError(f"there is no code for rows of shapes {observations.shape}, {actions.shape}")
@@ -91,8 +90,7 @@ class Compiled:
 
 
 def compiled_for(request: dict[str, Any]) -> Compiled | None:
-    """The machine code for a request ("code", and dtype and shape of "observations" and "actions"); None if it cannot
-    be compiled."""
+    """The machine code for a request ("code", and dtype and shape of the arrays); None if it cannot be compiled."""
     observations, actions = ((request[name][0], tuple(request[name][1])) for name in ARGUMENTS)
     try:
         return Compiled(request["code"], observations, actions)
@@ -129,7 +127,7 @@ def _module(code: str, observations: tuple[str, tuple[int, ...]], actions: tuple
 def _written(
     body: list[Any], longest: int, observations: Any, actions: Any, kinds: dict[str, Kind]
 ) -> tuple[ir.Module, bool]:
-    """The code, and whether kinds were widened meanwhile, which makes it invalid."""
+    """The code, and whether kinds were widened, which makes the code useless."""
     module = ir.Module("program")
     row = ir.Function(module, ir.FunctionType(TRUTH, [POINTER] * 4), "row")
     row.linkage = "internal"
@@ -148,8 +146,8 @@ def _written(
 
 
 def _rows(module: ir.Module, row: ir.Function, index_bytes: int, action_bytes: int) -> None:
-    """run(observations, index, actions, rows, values, done): run each row and store its result; `done` marks the rows
-    that finished."""
+    """Write run(observations, index, actions, rows, values, done): it runs each row, and stores its value (0.0 if it
+    gave up) and whether it finished."""
     run = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 3 + [WHOLE] + [POINTER] * 2), "run")
     observations, index, actions, rows, values, done = run.args
     first, head, body, end = (run.append_basic_block() for _ in range(4))
@@ -167,7 +165,7 @@ def _rows(module: ir.Module, row: ir.Function, index_bytes: int, action_bytes: i
 
     build.store(ir.Constant(REAL, 0.0), result)
     good = build.call(row, [observations, place(index, index_bytes), place(actions, action_bytes), result])
-    found = build.fadd(build.load(result, typ=REAL), ir.Constant(REAL, 0.0))  # no negative zero
+    found = build.fadd(build.load(result, typ=REAL), ir.Constant(REAL, 0.0))  # + 0.0 turns -0.0 into 0.0
     found = build.select(good, found, ir.Constant(REAL, 0.0))
     build.store(build.fptrunc(found, ir.FloatType()), place(values, 4))
     build.store(build.zext(good, BYTE), place(done, 1))
@@ -178,7 +176,7 @@ def _rows(module: ir.Module, row: ir.Function, index_bytes: int, action_bytes: i
 
 
 def _engine(text: str) -> Any:
-    """The engine that holds the machine code. LLVM must change no bit: no fast mathematics, no fused multiply-add."""
+    """The engine that holds the machine code. LLVM may not change any bit: no fast math, no fused multiply-add."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     module = llvm.parse_assembly(text)
@@ -186,7 +184,7 @@ def _engine(text: str) -> Any:
     target = llvm.Target.from_default_triple()
     machine = target.create_target_machine(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), opt=2)
     options = llvm.create_pipeline_tuning_options(speed_level=2)
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False  # slower overall
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False  # costs more than it saves
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     engine = llvm.create_mcjit_compiler(module, machine)

@@ -13,10 +13,10 @@ class Names:
     """Names that statements assign.
 
     Args:
-        kinds: known kinds of the names; assignments widen them.
+        kinds: kinds of the names known so far; assignments widen them.
 
     Attributes:
-        widened: a kind has changed, so the code written before is invalid.
+        widened: whether a kind has changed, so that code written before is wrong.
     """
 
     def __init__(self, e: Emitter, kinds: dict[str, Kind]) -> None:
@@ -25,10 +25,10 @@ class Names:
         self._places: dict[str, tuple[Kind, Any, Any]] = {}
 
     def assign(self, name: str, value: Value) -> None:
-        """Give the name the value, whose arrays are copied.
+        """Assign the value to the name; copies its arrays.
 
         Raises:
-            NotCompiled: it holds a number in one place and a list in another.
+            NotCompiled: the name is assigned both numbers and lists.
         """
         known = self.kinds.get(name)
         kind = self.kinds[name] = value.kind if known is None else join(known, value.kind)
@@ -42,7 +42,7 @@ class Names:
         self._e.store(True, flag)
 
     def read(self, name: str) -> Value:
-        """The value of a name; the row gives up if it has none."""
+        """The value of a name; the row gives up if it is not assigned."""
         kind, pointer, _ = self._places[name]
         self.assert_assigned(name)
         return read(self._e, kind, pointer)
@@ -51,5 +51,5 @@ class Names:
         return self._places[name][0]
 
     def assert_assigned(self, name: str) -> None:
-        """Make the row give up if it has not assigned the name."""
+        """Give up if the row has not assigned the name."""
         self._e.check(self._e.load(TRUTH, self._places[name][2]))

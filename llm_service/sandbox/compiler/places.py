@@ -1,4 +1,4 @@
-"""Indexing lists. If an index is out of range or not a whole number, the row gives up before anything is read."""
+"""Indexing, slicing and unpacking of lists. The row gives up before it reads at an invalid index."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def part_of(e: Emitter, value: Value, start: Number | None, stop: Number | None,
 
 
 def unpacked(e: Emitter, value: Value, count: int) -> tuple[Value, ...]:
-    """The elements of a list that must have this many."""
+    """The elements of a list of length `count`; otherwise the row gives up."""
     if isinstance(value, Number) or value.kind.most < count:
         e.give_up()
         return (constant(0),) * count

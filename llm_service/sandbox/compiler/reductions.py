@@ -1,4 +1,4 @@
-"""Reductions: sums, extremes, `any` and `all`, over elements that arrive one after the other."""
+"""Reductions of many numbers to one: sums, extremes, `any` and `all`, over elements one after the other."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from llm_service.sandbox.compiler.kinds import LARGE, join, size
 from llm_service.sandbox.compiler.sequences import Value, read, write
 
 Each: TypeAlias = Callable[[Callable[[Value], None]], None]
-"""Writes the loops over all elements, with an operation on each in the innermost."""
+"""Writes the loops over all elements; calls its argument to write the innermost body."""
 
-_NONE_YET = 1 << 62  # larger than all whole numbers
+_NONE_YET = 1 << 62  # beyond all allowed integers
 
 
 class Running:
-    """A number that a loop changes; it is reset each time the current block runs."""
+    """An accumulator that a loop updates; it is reset whenever the block before the loop runs."""
 
     def __init__(self, e: Emitter) -> None:
         self._e, self._before, self._place = e, e.builder.block, None
@@ -44,10 +44,10 @@ class Running:
 
 
 def merged(e: Emitter, ways: list[tuple[Any, Value]]) -> Value:
-    """The value from whichever of these blocks ran; all of them continue in one block.
+    """The value from whichever of these blocks ran; all blocks continue at the same place.
 
     Raises:
-        NotCompiled: some are numbers, others lists.
+        NotCompiled: some values are numbers, others lists.
     """
     kind = ways[0][1].kind
     for _, value in ways[1:]:
@@ -62,7 +62,7 @@ def merged(e: Emitter, ways: list[tuple[Any, Value]]) -> Value:
 
 
 def number(e: Emitter, value: Value) -> Number:
-    """The value as a number; the row gives up if it is a list."""
+    """The value for arithmetic; the row gives up if it is a list."""
     if isinstance(value, Number):
         return value
     e.give_up()
@@ -70,7 +70,7 @@ def number(e: Emitter, value: Value) -> Number:
 
 
 def total(e: Emitter, each: Each, start: Number) -> Number:
-    """The sum, added in order, and the start last."""
+    """The sum, added in order; the start is added last."""
     running = Running(e)
 
     def add(value: Value) -> None:
@@ -86,7 +86,7 @@ def total(e: Emitter, each: Each, start: Number) -> Number:
 
 
 def extreme(e: Emitter, each: Each, default: Number | None, largest: bool) -> Number:
-    """The largest or smallest element, or the default if there is none; without a default the row gives up."""
+    """The largest or smallest element, or the default if there are none; without a default the row gives up."""
     running = Running(e)
 
     def look(value: Value) -> None:
@@ -118,8 +118,7 @@ def extreme(e: Emitter, each: Each, default: Number | None, largest: bool) -> Nu
 
 
 def decided(e: Emitter, each: Callable[[Callable[[Code], None]], None], conjunction: bool) -> Number:
-    """`any` or `all` of truth values that arrive one after the other; those after the deciding one are not
-    evaluated."""
+    """`any` or `all` of bools one after the other; stops at the deciding one."""
     place, end = e.memory(8), e.block()
     e.store(conjunction, place)
 

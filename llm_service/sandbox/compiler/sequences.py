@@ -1,7 +1,7 @@
-"""Lists, and the layout of values in memory.
+"""Lists, and how values are stored in memory.
 
-A list is a source that elements are fetched from on demand: the input arrays, a rule, or the row's own memory. A slice
-is the same list with another start, step and length.
+A list is lazy: its elements are fetched on demand from the input arrays, a range or the row's own memory. A slice is
+the same list with a different start, step and length.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Sequence:
     """A list of equally spaced elements. `origin` is a pointer for a view or an array, and a number for a range.
 
     Attributes:
-        step: distance from one element to the next, in elements; for a range, in numbers.
+        step: distance between neighbours: in elements; for a range, as a number.
     """
 
     kind: EvenKind
@@ -56,10 +56,10 @@ class Together:
 
 @dataclass(frozen=True)
 class Zipped:
-    """The result of `zip` or `enumerate`; it is never stored.
+    """The result of `zip` or `enumerate`; only loops use it, and it is never stored.
 
     Attributes:
-        start: first number of an enumerate; None for a zip.
+        start: the first number of enumerate; None for zip.
     """
 
     lists: tuple[Iterable, ...]
@@ -76,7 +76,7 @@ Iterable: TypeAlias = Sequence | Together | Zipped
 
 
 def most_of(value: Iterable) -> int:
-    """Maximum number of elements."""
+    """The maximum number of elements."""
     return value.most if isinstance(value, Zipped) else value.kind.most
 
 
@@ -90,7 +90,7 @@ def length(e: Emitter, value: Iterable) -> Code:
 
 
 def at(e: Emitter, value: Iterable, i: Code) -> Value:
-    """Element i, which must exist."""
+    """Element i; the caller has checked that it exists."""
     if isinstance(value, Zipped):
         parts = tuple(at(e, each, i) for each in value.lists)
         if value.start is None:
@@ -104,7 +104,7 @@ def at(e: Emitter, value: Iterable, i: Code) -> Value:
     if isinstance(kind, RangeKind):
         return Number(e.add(value.origin, place), SMALL)
     if isinstance(kind, ArrayKind):
-        if kind.element is None:  # never reached, because it is empty
+        if kind.element is None:  # unreachable: the list is empty
             return constant(0)
         return read(e, kind.element, e.forward(value.origin, e.mul(place, size(kind.element))))
     assert isinstance(kind, ViewKind)
@@ -125,7 +125,7 @@ def at(e: Emitter, value: Iterable, i: Code) -> Value:
 
 
 def spilled(e: Emitter, value: Together) -> Sequence:
-    """The parts written to memory, so that an index can select one."""
+    """The parts copied to memory, so that they can be indexed."""
     element = element_of(value.kind)
     kind = ArrayKind(element, len(value.parts))
     pointer = e.memory(size(kind))
@@ -136,19 +136,19 @@ def spilled(e: Emitter, value: Together) -> Sequence:
 
 
 def ready(e: Emitter, value: Iterable) -> Sequence | Zipped:
-    """The same list, prepared for a loop: if it must be written to memory, that happens once."""
+    """The same list, prepared for a loop: parts that must be in memory are copied there once."""
     if isinstance(value, Zipped):
         return Zipped(tuple(ready(e, each) for each in value.lists), value.start)
     return even(e, value)
 
 
 def even(e: Emitter, value: List) -> Sequence:
-    """The same list with elements of one kind."""
+    """The same list as a `Sequence`, with elements of one kind."""
     return spilled(e, value) if isinstance(value, Together) else value
 
 
 def part(e: Emitter, value: List, start: Code | None, stop: Code | None, step: Code) -> List:
-    """value[start:stop:step], of whole numbers; the step is not 0."""
+    """value[start:stop:step] with integer bounds; the step is not 0."""
     bounds = (start, stop, step)
     if isinstance(value, Together):
         if all(bound is None or isinstance(bound, int) for bound in bounds):
@@ -182,7 +182,7 @@ def part(e: Emitter, value: List, start: Code | None, stop: Code | None, step: C
 
 
 def steps_between(e: Emitter, first: Code, last: Code, step: Code) -> Code:
-    """Number of elements of `range(first, last, step)`."""
+    """The length of `range(first, last, step)`."""
     if all(isinstance(bound, int) for bound in (first, last, step)):
         return len(range(first, last, step))
     way = e.choose(e.compare(">", step, 0), e.sub(last, first), e.sub(first, last))
@@ -204,7 +204,7 @@ def _element_bytes(kind: Kind) -> int:
 
 
 def write(e: Emitter, kind: Kind, pointer: Any, value: Value) -> None:
-    """Store the value there, converted to this kind, which covers it and others."""
+    """Write the value to the pointer, as a value of this kind, which may be wider than its own."""
     match kind:
         case NumberKind(limit):
             assert isinstance(value, Number)
@@ -233,7 +233,7 @@ def write(e: Emitter, kind: Kind, pointer: Any, value: Value) -> None:
 
 
 def read(e: Emitter, kind: Kind, pointer: Any) -> Value:
-    """The value stored there. An array is not copied: its elements are read when they are fetched."""
+    """The value at the pointer. An array is not copied: its elements are read when they are fetched."""
     match kind:
         case NumberKind(limit):
             return Number(e.load(REAL if limit is None else WHOLE, pointer), limit)
@@ -266,7 +266,7 @@ def is_one_block(value: List) -> bool:
 
 
 def volume_of(e: Emitter, value: Value) -> Code:
-    """Upper bound of the numbers in it."""
+    """An upper bound on the number of numbers in the value."""
     if isinstance(value, Number):
         return 1
     if isinstance(value, Together):

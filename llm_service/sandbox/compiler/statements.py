@@ -1,7 +1,7 @@
 """Statements of written programs as code.
 
-The interpreter runs some loops over all their elements at once (`loops.at_once`), and then sums `x += e` loop by loop,
-the innermost first. The code here adds in the same order, so sums are equal to the bit.
+The interpreter runs some loops over all their elements at once (`loops.at_once`) and sums `x += e` loop by loop, the
+innermost first. This code adds in the same order, so the sums are bit-identical.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class AtOnce:
     """A loop that the interpreter runs at once.
 
     Attributes:
-        before: the block in front of it.
+        before: the block before the loop.
         sums: the sums that it accumulates.
     """
 
@@ -40,9 +40,9 @@ class Sum:
     """The sum that one statement adds to a name over all rounds of one loop.
 
     Attributes:
-        place: where the sum is stored.
-        limit: bound of a whole number; None for a real one.
-        outer: the sum of the enclosing loop; None if the name itself is next.
+        place: pointer to the sum.
+        limit: maximum magnitude of an integer sum; None for a float64.
+        outer: the sum of the enclosing loop; None if the sum goes directly to the name.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Statements:
         self._e, self._names, self._expressions = e, names, expressions
         self._loops: list[Loop] = []
         self._at_once: list[AtOnce] = []
-        self._levels: dict[str, int] = {}  # by name that every round assigns: number of enclosing loops at once
+        self._levels: dict[str, int] = {}  # for names local to a round: how many loops at once enclose it
 
     def block(self, body: list[ast.stmt]) -> None:
         for node in body:
@@ -154,7 +154,7 @@ class Statements:
     # ---- sums over loops at once -------------------------------------------------------------------------------------
 
     def _gather(self, found: loops.Gathering) -> None:
-        """`name += part`, accumulated over the loops at once in which the name stays the same."""
+        """`name += part`, summed over the enclosing loops at once to which the name is not local."""
         e, outer = self._e, None
         part = number(e, self._expressions.value(found.part))
         limit = None if part.limit is None or part.limit * MAX_STEPS >= LARGE else part.limit * MAX_STEPS

@@ -78,7 +78,7 @@ def _prepare(packages: str, root: str) -> None:
     os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))  # the system call filter binds only the calling thread
     warnings.simplefilter("ignore")  # to show a warning, Python opens its source file
     sys.path += [packages]
-    package = types.ModuleType("llm_service")  # instead of its `__init__`, which imports the language-model client
+    package = types.ModuleType("llm_service")  # in place of its `__init__`, which imports the language-model client
     package.__path__ = [os.path.join(root, "llm_service")]
     sys.modules["llm_service"] = package
     import numpy as np

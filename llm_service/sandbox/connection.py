@@ -55,7 +55,7 @@ class SandboxBroken(RuntimeError):
 
 
 class Ended(Exception):
-    """The child did not answer correctly; the message is the fault: `wall`, `memory` or `process`."""
+    """The child did not answer as it should; the message is the fault: `wall`, `memory` or `process`."""
 
 
 class Connection:

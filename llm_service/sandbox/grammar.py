@@ -81,7 +81,7 @@ _ADVICE = {  # what to write instead
 
 
 class CodeRefused(ValueError):
-    """The grammar refuses the program; the message says where, why, and what to write instead."""
+    """The program is outside the grammar; the message says where, why, and what to write instead."""
 
 
 def normalise(code: str) -> str:

@@ -85,7 +85,7 @@ class Program:
         while waiting:
             some, body = waiting.pop()
             try:
-                rows_of = slice(None) if len(some) == rows else some  # a slice copies nothing
+                rows_of = slice(None) if len(some) == rows else some  # the former copies nothing
                 values[some], kinds[some] = _run(body, views, index[rows_of], actions[rows_of])
             except Split as split:
                 if body is self._body and (len(some) == 1 or split.elements > MAX_LANES * len(some)):

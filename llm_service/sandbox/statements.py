@@ -58,7 +58,7 @@ class Statements:
         self._expressions = Expressions()
 
     def function(self, body: list[ast.stmt]) -> Statement:
-        """The closure of a function's body."""
+        """The closure of the body of a function."""
         place = Place({}, 1, frozenset())
         steps = [self._statement(node, place.before(loops.exposed(body[i:], set()))) for i, node in enumerate(body, 1)]
 

@@ -260,7 +260,7 @@ def select(chosen: Array, one: Any, other: Any, lanes: int) -> Any:
 
 
 def is_truth(value: Any) -> bool:
-    """Whether the value is a bool or an array of bool."""
+    """Whether it is a bool or an array of bool."""
     return value.dtype == np.bool_ if isinstance(value, np.ndarray) else isinstance(value, bool)
 
 

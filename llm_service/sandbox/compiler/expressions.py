@@ -102,7 +102,7 @@ class Expressions:
         raise NotCompiled(f"no code for {type(node).__name__}")
 
     def number(self, node: ast.expr) -> Number:
-        """The value as a number; the row gives up if it is a list."""
+        """The value for arithmetic; the row gives up at a list."""
         return number(self._e, self.value(node))
 
     def truth(self, node: ast.expr) -> Code:

@@ -31,7 +31,7 @@ _ARGUMENTS = (ctypes.c_void_p,) * 3 + (ctypes.c_int64,) + (ctypes.c_void_p,) * 2
 class Compiled:
     """A written program for rows of one shape, ready to run.
 
-    Its values and faults equal those of `interpreter.Program`.
+    Its values and faults are those of `interpreter.Program`.
 
     Args:
         code: the source of a function `potential(observations, actions)`.

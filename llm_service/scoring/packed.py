@@ -89,6 +89,7 @@ def perceptron(layer: Any, states: Tensor) -> Tensor:
 
 def normed(norm: Any, states: Tensor) -> Tensor:
     """T5's norm in one pass, with the dtype of `states`. Autocast would make it float32."""
-    with torch.autocast(states.device.type, enabled=False):
+    kind = states.device.type
+    with torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext():
         weight = norm.weight.to(states.dtype)
         return functional.rms_norm(states, states.shape[-1:], weight, norm.variance_epsilon)

@@ -72,7 +72,12 @@ class _Work:
 
 class Scorer:
     """Scores candidates with a Hugging Face model: the T5 family, or any decoder-only one that respects mask and
-    positions."""
+    positions.
+
+    Attributes:
+        computed: how much it has computed.
+        learned: how much of that with gradients.
+    """
 
     def __init__(
         self,
@@ -250,7 +255,7 @@ class Scorer:
             paths[first_path : first_path + len(own), : own.shape[1]] = np.where(own < 0, len(rows), own + first_edge)
             first_path, first_edge = first_path + len(own), first_edge + len(trie.nodes)
         padded = torch.cat([edges, edges.new_zeros(1)])  # missing tokens of a candidate add 0
-        tokens = padded[torch.from_numpy(paths).to(edges.device)]
+        tokens = padded[placed(paths, edges.device)]
         scores = tokens.sum(-1)
         if normalise == "tokens":
             scores = scores / placed(np.concatenate([trie.lengths for trie in tries]), scores.device)

@@ -103,7 +103,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        """How long the last one took."""
+        """How long the last one took that was written beside the learning; 0 before the first."""
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[Path] | None = None
 
@@ -120,7 +120,7 @@ class Writer:
         self.finish()
         size = sum(np.asarray(value).nbytes for group in arrays.values() for value in group.values())
         if wait or size < BESIDE:
-            return self._write(folder, version, arrays, record, keep)
+            return write(folder, version, arrays, record, keep)
         self._writing = self._thread.submit(self._write, folder, version, arrays, record, keep)
         return None
 
@@ -144,9 +144,9 @@ class Writer:
 
 
 def spacing(every_s: float, save_s: float) -> float:
-    """Seconds from one checkpoint to the next: as configured, but at least ten times as long as one takes to write, if
-    that is more than a second. If they are wanted after every update (0), they are."""
-    return max(every_s, 10 * save_s) if every_s and save_s > 1 else every_s
+    """Seconds from one checkpoint to the next: as configured, but at least ten times as long as a large one takes to
+    write (`Writer.seconds`). If they are wanted after every update (0), they are."""
+    return every_s and max(every_s, 10 * save_s)
 
 
 def _free_name(folder: Path, version: int, attempt: int) -> str:

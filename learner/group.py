@@ -165,7 +165,7 @@ class Learner:
     ) -> float:
         """`save`, but a large model's is only copied when this returns, and written while learning goes on.
 
-        Returns how long it took to write the last one, in seconds.
+        Returns how long it took to write the last large one, in seconds; 0 before the first.
         """
         self._writer.write(folder, version, self._state(actors, others), record, keep, self.algorithm.on_disk)
         return self._writer.seconds

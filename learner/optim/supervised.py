@@ -130,7 +130,7 @@ class Supervised(ABC):
 
         wait: until it is complete. Otherwise that of a large model is only copied when this returns.
 
-        Returns how long it took to write the last one, in seconds.
+        Returns how long it took to write the last large one, in seconds; 0 before the first.
         """
         if self.group.rank == 0:
             groups = {"model": self.weights(), "optimiser": self.adam.state()}

@@ -56,7 +56,7 @@ class Account:
         self.tally = Tally()
         self.row: dict[str, Any] = {}
         self._restarts_before = 0  # restarts of actors before the current group of actors
-        self._status_at = self._save_s = 0.0
+        self._status_at = self._save_s = self._written_s = 0.0
         self._updated = self._saved = time.time()  # until the first of each, the start time is used
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -186,7 +186,7 @@ class Account:
             "advancing": not ending,
             "last_update": self._updated,
             "checkpoint_time": self._saved,
-            "checkpoint_period": spacing(config.run.checkpoint_every_s, self._save_s),
+            "checkpoint_period": spacing(config.run.checkpoint_every_s, self._written_s),
             "checkpoint_save": self._save_s,
         }
         lag = algorithm(config.learner.algorithm).max_lag(config)
@@ -197,7 +197,7 @@ class Account:
     @property
     def save_is_due(self) -> bool:
         """Whether it is time for the next checkpoint."""
-        return time.monotonic() - self._saved_at > spacing(self.config.run.checkpoint_every_s, self._save_s)
+        return time.monotonic() - self._saved_at > spacing(self.config.run.checkpoint_every_s, self._written_s)
 
     def save(self, learner: LearnerGroup, pending: Sequence[Evaluation], wait: bool) -> None:
         """A checkpoint of learner, actors and counters, as of the last update.
@@ -214,6 +214,6 @@ class Account:
         record["attempt"] = self.folder.number
         keep = self.config.run.keep_checkpoints
         began = time.monotonic()
-        written = learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep, wait=wait)
+        self._written_s = learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep, wait=wait)
         self._saved_at, self._saved = time.monotonic(), time.time()
-        self._save_s = max(self._saved_at - began, written)
+        self._save_s = max(self._saved_at - began, self._written_s)

@@ -120,7 +120,7 @@ class Fitting(StageEngine):
         start_s = self.config.cluster.start_timeout_s
         there = self.ranks.call("ready", timeout=start_s, begins=True)
         start_s = self._patience_s = start_s + COPIES * there["bytes"] / SLOWEST
-        self._save_s = 0.0
+        self._written_s = 0.0
         record: dict[str, Any] = {"counters": self._before, "recent": []}
         if checkpoint is not None:
             self.ranks.call("restore", checkpoint.path, timeout=start_s, begins=True)
@@ -153,7 +153,7 @@ class Fitting(StageEngine):
             if self.step % fit.every == 0 or self.step == fit.steps:
                 self._write_row(self.ranks.call("validate", timeout=timeout))
             self._show()
-            if time.monotonic() - self._saved_at > spacing(self.config.run.checkpoint_every_s, self._save_s):
+            if time.monotonic() - self._saved_at > spacing(self.config.run.checkpoint_every_s, self._written_s):
                 self._save(wait=False)
         self._save(wait=True)
         return self.step == fit.steps
@@ -186,8 +186,7 @@ class Fitting(StageEngine):
         counters = self._counters()
         record = {"counters": counters, "recent": self.recent, "attempt": self.folder.number}
         record |= {"stage": self.stage.name, "step": self.step, "before": dict(self._before)}
-        keep, began = self.config.run.keep_checkpoints, time.monotonic()
-        written = self.ranks.call("save", self.folder.checkpoints, record, keep, wait, timeout=self._patience_s)
+        keep, patience = self.config.run.keep_checkpoints, self._patience_s
+        self._written_s = self.ranks.call("save", self.folder.checkpoints, record, keep, wait, timeout=patience)
         self.folder.write_status(phase=self.stage.name, fit_step=self.step, wall_seconds=counters["wall_seconds"])
         self._saved_at = time.monotonic()
-        self._save_s = max(self._saved_at - began, written)

@@ -3,7 +3,8 @@
 A random model of flan-t5-small's shape scores the six actions of BabyAI after a prompt, and a value head reads the
 decoder's first state. One thread, CPU time, float32. The peer is plain transformers, as published (Carta et al. 2023,
 arXiv 2302.02662): each prompt is encoded once, padded to the longest, its states are repeated for each action, and
-logits are computed at every token.
+logits are computed at every token. `length_sorted` is the same with prompts sorted by length, each batch padded to its
+own longest one.
 
     acting/unique      different prompts of 100 to 300 tokens
     acting/recorded    the prompts of real play, step by step: MixedTrainLocal, 32 envs x 40 steps, one observation in
@@ -39,7 +40,7 @@ from torch import nn
 from actors.players.language_policy import PromptedPlayer
 from benchmarks.measure import Case, DifferentOutputs, Options, Report, compare
 from benchmarks.peers.glam_world import ACTIONS, Agent, draw, mixed, stream
-from benchmarks.scoring import Question, build, check, chunks, padded, shifted
+from benchmarks.scoring import Question, build, check, chunks, padded, shifted, sorted_by_length
 from learner.algorithms.ppo.losses import Loss, Steps
 from llm_service.scoring.scorer import Scorer
 
@@ -130,20 +131,26 @@ class Acting:
             self.note += f"; {share:.0%} of the prompts are different"
         return prompts / seconds
 
-    def play_encode_once(self) -> float:
+    def play_encode_once(self, by_length: bool = False) -> float:
         """Raises DifferentOutputs if a score or a state differs from ours."""
         chosen = range(self.round % self.stride, len(self.calls), self.stride)
         seconds = 0.0
         for at in chosen:
-            longest = longest_of(self.calls[at])
+            questions = self.calls[at]
             with torch.no_grad():
                 begun = time.process_time()
-                found = [encode_once(self.peer, chunk, longest) for chunk in chunks(self.calls[at], SIZE["acting"])]
-                scores, states = (torch.cat(parts) for parts in zip(*found, strict=True))
+                order = sorted_by_length(questions) if by_length else list(range(len(questions)))
+                batches = chunks([questions[i] for i in order], SIZE["acting"])
+                longest = [longest_of(batch if by_length else questions) for batch in batches]
+                found = [encode_once(self.peer, *each) for each in zip(batches, longest, strict=True)]
+                scores, states = (torch.cat(parts)[np.argsort(order)] for parts in zip(*found, strict=True))
                 seconds += time.process_time() - begun
             for ours, theirs in zip(self.answers[at], (scores, states), strict=True):
                 check(ours.astype(np.float64), theirs.double().numpy(), SCORES)
         return sum(len(self.calls[at]) for at in chosen) / seconds
+
+    def play_length_sorted(self) -> float:
+        return self.play_encode_once(by_length=True)
 
 
 def encoder_seconds(model: Any, questions: Sequence[Question], gradients: bool) -> float:
@@ -232,23 +239,27 @@ class Update:
         for rows, found in self.scorer.micro_batches(questions):
             yield rows, torch.stack(found.scores), found.states
 
-    def play_encode_once(self) -> float:
+    def play_encode_once(self, by_length: bool = False) -> float:
         """Raises DifferentOutputs if the loss or a gradient differs from ours."""
-        steps, longest, size = experience(len(self.lengths), self.round), longest_of(self.questions), SIZE["update"]
-        begins = range(0, len(self.questions), size)
+        steps, questions, size = experience(len(self.lengths), self.round), self.questions, SIZE["update"]
         forget(self.peer, self.peer_head)
         begun = time.process_time()
-        pieces = (self.questions[i : i + size] for i in begins)
-        rows = (range(i, i + len(self.questions[i : i + size])) for i in begins)
-        terms = backward(
-            ((row, *encode_once(self.peer, piece, longest)) for row, piece in zip(rows, pieces, strict=True)),
-            self.peer_head,
-            steps,
-        )
+        order = sorted_by_length(questions) if by_length else list(range(len(questions)))
+
+        def pieces() -> Iterator[tuple[Any, Any, Any]]:
+            for i in range(0, len(order), size):
+                rows = order[i : i + size]
+                batch = [questions[row] for row in rows]
+                yield rows, *encode_once(self.peer, batch, longest_of(batch if by_length else questions))
+
+        terms = backward(pieces(), self.peer_head, steps)
         seconds = time.process_time() - begun
         check(self.terms, terms, GRADIENTS)
         same_gradients((self.ours, self.head), (self.peer, self.peer_head), GRADIENTS)
         return len(self.lengths) / seconds
+
+    def play_length_sorted(self) -> float:
+        return self.play_encode_once(by_length=True)
 
 
 def forget(*modules: Any) -> None:
@@ -294,7 +305,7 @@ def run(options: Options) -> Report:
         found = compare(
             Case("glam", case, metric, frozenset({"encode_once"} if "planner" not in case else ())),
             played.play_ours,
-            {"encode_once": played.play_encode_once},
+            {"encode_once": played.play_encode_once, "length_sorted": played.play_length_sorted},
             options,
         )
         report.add(Report([dataclasses.replace(row, note=played.note) for row in found.rows], found.skips))

@@ -33,6 +33,7 @@ def test_the_peer_acts_as_ours_does_on_prompts_that_change():
     first = match.answers[0][0]
     assert first.shape == (4, len(ACTIONS))
     assert match.play_encode_once() > 0
+    assert match.play_length_sorted() > 0
     match.play_ours()
     assert not np.array_equal(match.answers[0][0], first)
 
@@ -56,6 +57,7 @@ def test_recorded_prompts_are_computed_once_in_a_version_and_all_of_them_compare
     assert len(asked) == 18
     assert sum(encoded) == len(set(asked))
     assert match.play_encode_once() > 0
+    assert match.play_length_sorted() > 0
     assert "of the prompts are different" in match.note
     match.answers[2][0][1, 1] += 1e-3  # a call that is not the first
     with pytest.raises(DifferentOutputs):
@@ -100,6 +102,7 @@ def test_both_sides_learn_the_same(lengths):
     match = Update(small(), lengths)
     assert match.play_ours() > 0
     assert match.play_encode_once() > 0
+    assert match.play_length_sorted() > 0
     learned = [p.grad.abs().max() for p in (*match.ours.parameters(), *match.head.parameters())]
     assert min(learned) > 0
     first = match.terms
@@ -127,10 +130,15 @@ def test_the_fixed_rows(monkeypatch):
     rows = {row.id: row.headline for row in report.rows}
     assert rows == {
         "glam/acting/unique/prompts/encode_once": True,
+        "glam/acting/unique/prompts/length_sorted": False,
         "glam/acting/recorded/prompts/encode_once": True,
+        "glam/acting/recorded/prompts/length_sorted": False,
         "glam/acting/recorded/planner/prompts/encode_once": False,
+        "glam/acting/recorded/planner/prompts/length_sorted": False,
         "glam/update/equal/samples/encode_once": True,
+        "glam/update/equal/samples/length_sorted": False,
         "glam/update/mixed/samples/encode_once": True,
+        "glam/update/mixed/samples/length_sorted": False,
     }
     assert all("of our time" in row.note for row in report.rows)
     documented = (ROOT / "benchmarks" / "README.md").read_text()

@@ -28,6 +28,7 @@ def test_both_peers_equal_ours_on_questions_that_change(kind):
     first, questions = match.expected, match.questions
     assert first.shape == (4, CANDIDATES)
     assert match.play_encode_once() > 0
+    assert match.play_length_sorted() > 0
     assert match.play_repeat() > 0
     match.play_ours()
     assert match.questions != questions
@@ -65,10 +66,14 @@ def test_the_fixed_rows(monkeypatch):
     assert {row.id: row.headline for row in report.rows} == {
         "scoring/t5/unique/sequences/repeat": True,
         "scoring/t5/unique/sequences/encode_once": True,
+        "scoring/t5/unique/sequences/length_sorted": False,
         "scoring/gpt2/unique/sequences/repeat": True,
         "scoring/gpt2/unique/sequences/encode_once": True,
+        "scoring/gpt2/unique/sequences/length_sorted": False,
         "scoring/t5/quarter_unique/sequences/encode_once": True,
+        "scoring/t5/quarter_unique/sequences/length_sorted": False,
         "scoring/gpt2/quarter_unique/sequences/encode_once": True,
+        "scoring/gpt2/quarter_unique/sequences/length_sorted": False,
         "scoring/t5/unique/bf16/sequences/encode_once": False,
         "scoring/gpt2/unique/bf16/sequences/encode_once": False,
     }

@@ -1,17 +1,18 @@
-"""Causal attention inside each sequence of a batch that is packed: no sequence sees another, nothing is padded.
+"""Causal attention within each sequence of a packed batch: no sequence sees another, and nothing is padded.
 
 Sequences of equal length are one batched call. Others are computed one by one, so that nothing is spent on padding.
 
-    causal_attention    a token sees its whole past; what order means is in the tokens
-    ragged_attention    the same in one call for all sequences, as a GPU wants it
-    banded_attention    a token sees the last C tokens, and a learned number for each offset tells how far back they are
+    causal_attention    a token sees its whole past; positions are encoded in the tokens
+    ragged_attention    the same in one call for all sequences, faster on a GPU
+    banded_attention    a token sees the last C tokens, with a learned bias for each offset
 
-The band's places are offsets (as in Raffel et al. 2020, arXiv 1910.10683, but one number an offset and layer), and no
-rotation of queries and keys. Both depend on differences only; but a rotation is computed from a count that grows as
-long as a cache lives, and its rounding with it. Offsets are integers below C: a ring of keys has them exactly.
+The band encodes positions as offsets (as in Raffel et al. 2020, arXiv 1910.10683, but with one number per offset and
+layer), not as rotations of queries and keys. Both depend only on differences. But a rotation is computed from a counter
+that grows throughout a cache's life, and its rounding error grows too. Offsets are integers below C, which a ring of
+keys represents exactly.
 
-The limit is memory traffic: a long sequence's band is cut into blocks of C queries that see 2 C keys, so that a token's
-time and memory are in proportion to C, however long its sequence is.
+The limit is memory traffic: a long sequence's band is cut into blocks of C queries that see 2 C keys, so time and
+memory per token are proportional to C, however long the sequence is.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from torch.nested import nested_tensor_from_jagged
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 FUSED = 1024
-"""Tokens from which a CPU's fused attention is the faster one in bfloat16."""
+"""Number of tokens from which a CPU's fused attention is faster in bfloat16."""
 SCORES = 2**19
-"""Scores that are computed at once in bfloat16 on a CPU, where they should stay in its cache."""
+"""Number of scores computed at once in bfloat16 on a CPU, so that they stay in its cache."""
 
 
 def causal_attention(qkv: Tensor, lengths: Sequence[int], heads: int, wanted: Sequence[Tensor] | None = None) -> Tensor:
@@ -37,7 +38,7 @@ def causal_attention(qkv: Tensor, lengths: Sequence[int], heads: int, wanted: Se
         qkv: queries, keys and values of all sequences' tokens in turn, [S, 3 * width].
         lengths: of the sequences; their sum is S.
         heads: of attention.
-        wanted: which of each sequence's tokens attend, int64; all if None. The output has as many rows.
+        wanted: the tokens of each sequence that attend, int64; all if None. The output has as many rows.
     """
     if not len(qkv):
         return qkv[:, : qkv.shape[1] // 3]
@@ -85,7 +86,7 @@ def ragged_attention(qkv: Tensor, offsets: Tensor, lengths: Sequence[int], heads
         qkv: queries, keys and values of all sequences' tokens in turn, [S, 3 * width].
         offsets: where sequences begin, and the end of the last, int64 [B + 1], on the device of `qkv`, a GPU: PyTorch
             has no such kernel elsewhere.
-        lengths: of the sequences, none of them 0: what is in `offsets`, without asking the GPU.
+        lengths: of the sequences, none of them 0: the same as `offsets`, but on the host.
         heads: of attention.
     """
     parts = qkv.view(len(qkv), 3, heads, -1).transpose(0, 1).contiguous()  # [3, S, heads, size of a head]
@@ -98,11 +99,11 @@ def ragged_attention(qkv: Tensor, offsets: Tensor, lengths: Sequence[int], heads
 
 
 def banded_attention(qkv: Tensor, lengths: Sequence[int], heads: int, bias: Tensor) -> Tensor:
-    """Each sequence's attention to the last C tokens of its own, itself among them, [S, width].
+    """Attention of each token to the last C tokens of its sequence, including itself, [S, width].
 
     Args:
         qkv, lengths, heads: as in `causal_attention`.
-        bias: what is added to the score of a token 0, 1, ..., C - 1 tokens back, [heads, C].
+        bias: added to the score of a token 0, 1, ..., C - 1 tokens back, [heads, C].
     """
     if not len(qkv):
         return qkv[:, : qkv.shape[1] // 3]

@@ -1,15 +1,16 @@
-"""Acting as asked: a text and a target place, then what was sensed and done, predict the next action.
+"""A policy that follows a text and a target position: they and the past sensors and actions predict the next action.
 
     text ids ──────> words + places ─────────────┐
     target [2] ────> encoder ──┐                 v
-    sensors [T, S] > encoder ──┼─ + step ──> Decoder ──> features of each step ──> which clusters: a head a dimension
+    sensors [T, S] > encoder ──┼─ + step ──> Decoder ──> features of each step ──> clusters: one head per dimension
     actions [T, 2] > encoder ──┘                                              └──> offsets of each pair of clusters
 
 The model of Salehi and Doncieux (2023, arXiv 2308.13278), an action as a cluster of each dimension and an offset from
-their centres after Shafiullah et al. (2022, arXiv 2206.11251). `layout=separate` has a token each for target, sensors
-and action of a step, as published, and predicts at that of the sensors; `merged` adds up what is known when an action
-is chosen, and needs a third of the tokens. Offsets belong to the clusters of all dimensions together, targets are not
-rounded, and the wheels, which depend on each other, may be drawn one after the other (`dimensions=conditional`).
+their centres after Shafiullah et al. (2022, arXiv 2206.11251). `layout=separate` has one token each for target, sensors
+and action of a step, as published, and predicts at the token of the sensors. `merged` adds up all inputs known when an
+action is chosen, and needs a third of the tokens. Offsets belong to the clusters of all dimensions together, targets
+are not rounded, and the wheels, which depend on each other, may be sampled one after the other
+(`dimensions=conditional`).
 
 The limit is the decoder; target and text are encoded once for all steps.
 """
@@ -38,7 +39,7 @@ from learner.optim.device import device, read, send
 from learner.optim.precision import arithmetic, has_bfloat16
 
 LASER = 100.0
-"""The longest distance that is sensed, world units."""
+"""The range of the distance sensors, world units."""
 HIDDEN = 64
 """Width of the layer before the logits of clusters."""
 
@@ -47,28 +48,28 @@ class BehaviourConfig(Part):
     """The transformer that acts from a text, a target place and its own history."""
 
     width: int = Field(default=128, ge=1)
-    """Numbers of a token."""
+    """Width of a token."""
     layers: int = Field(default=3, ge=1)
-    """Blocks of attention and perceptron."""
+    """Number of blocks of attention and perceptron."""
     heads: int = Field(default=4, ge=1)
-    """Of attention; they divide the width."""
+    """Number of attention heads; must divide the width."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Share of what a block adds, and of the first tokens, that is dropped in training."""
+    """Dropout in training, for the outputs of blocks and the input tokens."""
     layout: Literal["separate", "merged"] = "merged"
-    """Tokens of a step: one each for target, sensors and action, as published; or one of all that is known."""
+    """Tokens of a step: one each for target, sensors and action, as published; or one for all inputs."""
     dimensions: Literal["independent", "conditional"] = "conditional"
-    """Clusters of an action's dimensions: each on its own, as published, or each given those before it."""
+    """Clusters of an action's dimensions: independent, as published, or each conditioned on those before it."""
     gamma: float = Field(default=2.0, ge=0)
     """Exponent of the focal loss of clusters; 0 is cross-entropy."""
     offset_weight: float = Field(default=1.0, ge=0)
-    """Weight of the squared error of centre and offset beside the loss of clusters."""
+    """Weight of the squared error of centre plus offset, relative to the loss of clusters."""
     waves: int = Field(default=0, ge=0, le=12)
-    """Wavelengths, from the world's width down by halves, at which targets and what is sensed are told beside their
-    plain numbers (Tancik et al. 2020, arXiv 2006.10739): where walls are matters at a finer scale than a world's."""
+    """Number of wavelengths, halving from the world's width, that encode targets and sensors besides their plain values
+    (Tancik et al. 2020, arXiv 2006.10739): walls matter at a finer scale than the world's."""
     ablate: Literal["none", "text", "target", "both"] = "none"
-    """What the model never sees, in training and after."""
+    """Inputs that the model never sees, in training and after."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
-    """Arithmetic; weights are kept in float32 either way. `auto`: bfloat16 where the machine computes in it."""
+    """Arithmetic; weights stay in float32. `auto`: bfloat16 where the machine supports it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto`: a GPU if there is one."""
 
@@ -80,26 +81,26 @@ class BehaviourConfig(Part):
 
     @property
     def blind_to(self) -> tuple[str, ...]:
-        """Of text and target, those that are ablated."""
+        """The ablated inputs, of text and target."""
         return ("text", "target") if self.ablate == "both" else (self.ablate,)
 
 
 @dataclass(frozen=True)
 class Scales:
-    """What inputs are divided by: the model sees numbers in [-1, 1]."""
+    """Divisors of inputs: the model sees numbers in [-1, 1]."""
 
     world: float = 600.0  # width of the world, the largest coordinate of a target
     sensors: tuple[str, ...] = ("laser", "laser", "laser", "bumper", "bumper")
-    """Kinds of what is sensed: `laser`, `place` (a coordinate of the world), or anything else for what is in [0, 1]."""
+    """Kinds of sensors: `laser`, `place` (a coordinate of the world), or any other for values in [0, 1]."""
 
 
 @dataclass(frozen=True)
 class Demonstrations:
-    """B episodes, one after the other: M tokens of text and N steps in all. Numbers as they are in the world."""
+    """B episodes, one after the other: M tokens of text and N steps in all. Values are in the world's units."""
 
     tokens: NDArray[np.int64]  # [M]
     texts: list[int]  # tokens of each text, [B]
-    target: NDArray[np.float32]  # [B, 2]; nan: not told
+    target: NDArray[np.float32]  # [B, 2]; nan: not given
     sensors: NDArray[np.float32]  # [N, S], before each action: 5 of the robot, more with odometry
     actions: NDArray[np.float32]  # [N, 2]
     steps: list[int]  # of each episode, [B], at least one
@@ -109,14 +110,14 @@ class BehaviourModel(nn.Module):
     """See the top of this file.
 
     Args:
-        config: what it is made of.
-        vocabulary: how many token ids there are.
+        config: hyperparameters.
+        vocabulary: number of token ids.
         longest: most tokens of a text, most steps of an episode.
         centres: of the clusters of each of the D dimensions of an action, float32 [K_d].
-        scales: of its inputs.
+        scales: of the inputs.
 
     Raises:
-        ValueError: sizes that cannot be, or an arithmetic that this machine has not.
+        ValueError: invalid sizes, or an arithmetic that this machine lacks.
     """
 
     centres: Tensor  # [K_0 + ... + K_(D-1)]
@@ -152,24 +153,24 @@ class BehaviourModel(nn.Module):
         self.times = nn.Embedding(longest[1], width)
         for table in (self.words, self.places, self.times):
             nn.init.normal_(table.weight, std=INITIAL)
-        each = 1 + 2 * config.waves  # numbers for each
+        each = 1 + 2 * config.waves  # numbers per input
         self.encode_target = _perceptron(2 * each, 2 * width, width)
         self.encode_sensors = _perceptron(len(sensor_scales) * each, 2 * width, width)
         self.encode_action = _perceptron(dimensions, 2 * width, width)
         self.drop = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
         self.decoder = Decoder(width, config.layers, config.heads, config.dropout)
         self.heads = nn.ModuleList(_perceptron(width, HIDDEN, k) for k in self.clusters)
-        told = self.clusters[:-1] if config.dimensions == "conditional" else []  # to the dimensions that come after
+        told = self.clusters[:-1] if config.dimensions == "conditional" else []  # given to the later dimensions
         self.given = nn.ModuleList(nn.Embedding(k, width) for k in told)
         self.offsets = _perceptron(width, 2 * width, math.prod(self.clusters) * dimensions)
         self.to(self.device)
 
     @staticmethod
     def of(config: BehaviourConfig, weights: Weights) -> BehaviourModel:
-        """A model with these weights, which say what is not in its configuration.
+        """A model with these weights, which determine all that its configuration does not.
 
         Raises:
-            ValueError: they are of another configuration.
+            ValueError: they belong to another configuration.
         """
         try:
             sizes = [len(weights[name]) for name in ("words.weight", "places.weight", "times.weight")]
@@ -183,17 +184,17 @@ class BehaviourModel(nn.Module):
         return model
 
     def payload(self) -> dict[str, Tensor]:
-        """All that is saved, by name: parameters, centres and scales."""
+        """The saved arrays by name: parameters, centres and scales."""
         return {name: value.detach() for name, value in self.state_dict().items()}
 
     def arithmetic(self) -> AbstractContextManager[None]:
-        """In which it computes. Whoever takes many steps opens it around them all: weights are converted once then."""
+        """Context for the model's arithmetic. Open it around many steps, so that weights are converted only once."""
         return arithmetic(self.in_half, self.device.type)
 
     # ---- learning ------------------------------------------------------------------------------------------------
 
     def forward(self, shown: Demonstrations) -> Tensor:
-        """Features [N, width] of all steps, each from what is known before its action."""
+        """Features [N, width] of all steps, each from the inputs known before its action."""
         texts = [0] * len(shown.texts) if "text" in self.config.blind_to else shown.texts
         with self.arithmetic():
             words = self._words(shown.tokens[: sum(texts)], texts)
@@ -202,17 +203,18 @@ class BehaviourModel(nn.Module):
             pieces = zip(torch.split(words, texts), torch.split(of_steps, tokens_of), strict=True)
             tokens = torch.cat([part for pair in pieces for part in pair])
             lengths = [text + own for text, own in zip(texts, tokens_of, strict=True)]
-            # The step s of episode b is read at: the episode's first token, its text, the tokens of s steps, `at`.
+            # Step s of episode b is read at: the episode's first token + its text + the tokens of s steps + `at`.
             first = np.cumsum([0, *lengths[:-1]]) + np.array(texts) + at
             wanted = np.repeat(first, shown.steps) + per_step * _counts(shown.steps)
             features: Tensor = self.decoder(self.drop(tokens), lengths, torch.from_numpy(wanted))
             return features.float()
 
     def loss(self, shown: Demonstrations) -> dict[str, Tensor]:
-        """Sums over the N steps: `loss`, its parts `cluster` and `offset`, and `hits`, where all clusters were right.
+        """Sums over the N steps: `loss`, its parts `cluster` and `offset`, and `hits`, the steps with all clusters
+        right.
 
-        `cluster` is the focal loss (Lin et al. 2017), a mean over dimensions; `offset` the squared error of the action,
-        likewise, had the true clusters been chosen.
+        `cluster` is the focal loss (Lin et al. 2017), a mean over dimensions; `offset` is the squared error of the
+        action with the true clusters, also a mean over dimensions.
         """
         features, action = self(shown), self._tensor(shown.actions)
         with self.arithmetic():
@@ -232,7 +234,7 @@ class BehaviourModel(nn.Module):
         }
 
     def nearest(self, action: Tensor) -> Tensor:
-        """The cluster of each dimension whose centre is nearest, int64 [N, D]."""
+        """The cluster with the nearest centre in each dimension, int64 [N, D]."""
         parts = torch.split(self.centres, self.clusters)
         return torch.stack([(action[:, d, None] - part).abs().argmin(-1) for d, part in enumerate(parts)], -1)
 
@@ -248,7 +250,7 @@ class BehaviourModel(nn.Module):
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens that a step adds to a cache."""
+        """Number of tokens that a step adds to a cache."""
         return 1 if self.config.layout == "merged" else 2 + ("target" not in self.config.blind_to)
 
     @torch.no_grad()
@@ -270,14 +272,14 @@ class BehaviourModel(nn.Module):
         choice: Choice,
         uniform: NDArray[np.float64],
     ) -> NDArray[np.float32]:
-        """Actions [B, D] of B rows, which the cache then knows more of.
+        """Actions [B, D] of B rows. Adds the step to the cache.
 
         Args:
-            step: of the episode, the same for all.
-            target: what `target_code` gave, [B, width].
-            sensors: now, [B, S].
-            previous: the action that was taken last, [B, D]; None at the first step.
-            choice: of clusters, with `uniform`, a number in [0, 1) for each dimension, [B, D].
+            step: number in the episode, the same for all.
+            target: result of `target_code`, [B, width].
+            sensors: current values, [B, S].
+            previous: the last action, [B, D]; None at the first step.
+            choice: how clusters are chosen, using `uniform` [B, D], a number in [0, 1) per dimension.
         """
         with self.arithmetic():
             now = self.times.weight[step]
@@ -314,7 +316,7 @@ class BehaviourModel(nn.Module):
         return found
 
     def _steps(self, shown: Demonstrations) -> tuple[Tensor, int, int]:
-        """Tokens of N steps [N * p, width], how many a step has, p, and at which of them its action is predicted."""
+        """Tokens of N steps [N * p, width], the number per step p, and the token of a step that predicts its action."""
         episode = np.repeat(np.arange(len(shown.steps)), shown.steps)
         columns: dict[str, NDArray[Any]] = {name: getattr(shown, name) for name in ("target", "sensors", "actions")}
         there = send(columns | {"now": _counts(shown.steps), "episode": episode}, self.device)
@@ -334,7 +336,7 @@ class BehaviourModel(nn.Module):
         return sum([*parts, before], times), 1, 0
 
     def _encode_target(self, target: Tensor) -> Tensor:
-        """[B, width] of targets [B, 2], nothing for one that is not told."""
+        """[B, width] of targets [B, 2], zeros for one that is not given."""
         told = ~target.isnan()
         code: Tensor = self.encode_target(self._told(target.nan_to_num() / self.target_scale))
         return code * told.all(-1, keepdim=True)
@@ -344,13 +346,13 @@ class BehaviourModel(nn.Module):
         return code
 
     def _told(self, numbers: Tensor) -> Tensor:
-        """[N, S] in [0, 1] as a network takes them: [N, S * (1 + 2 * waves)] in [-1, 1]."""
+        """Network inputs [N, S * (1 + 2 * waves)] in [-1, 1] of numbers [N, S] in [0, 1]."""
         plain = numbers * 2 - 1
         angles = [plain * math.pi * 2**k for k in range(self.config.waves)]
         return torch.cat([plain, *(turn(angle) for angle in angles for turn in (torch.sin, torch.cos))], -1)
 
     def _cluster_logits(self, features: Tensor, choose: Callable[[int, Tensor], Tensor]) -> list[Tensor]:
-        """Logits [N, K_d] of each dimension; what is chosen of one is known to those after it, if they ask."""
+        """Logits [N, K_d] of each dimension; later dimensions may depend on the choices in earlier ones."""
         found = []
         for d, head in enumerate(self.heads):
             found.append(head(features))
@@ -374,7 +376,7 @@ class BehaviourModel(nn.Module):
 
 
 def _counts(lengths: Sequence[int]) -> NDArray[np.int64]:
-    """0, 1, ..., length - 1 of each length in turn."""
+    """0, 1, ..., length - 1 for each length in turn."""
     return np.concatenate([np.zeros(0, np.int64), *(np.arange(n, dtype=np.int64) for n in lengths)])
 
 

@@ -1,7 +1,7 @@
-"""Keys and values that acting keeps, so that a new token is computed alone.
+"""Keys and values kept during acting, so that only the new token is computed.
 
-Cache    of whole sequences, for causal attention; rows may begin with prompts
-Ring     of the last C tokens, for banded attention; rows restart when they like, and it never fills
+Cache    whole sequences, for causal attention; rows may begin with prompts
+Ring     the last C tokens, for banded attention; rows restart independently, and it never fills
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class Cache:
     """Keys and values of B rows, [B, heads, capacity, width of a head] for each layer.
 
     Prompts of different lengths end in the same column, so that the next token's is the same for all rows; the columns
-    before a row's first token are never looked at.
+    before a row's first token are masked.
 
     Attributes:
-        filled: columns that hold tokens.
+        filled: number of columns that hold tokens.
     """
 
     def __init__(self, kept: Sequence[Tensor], lengths: Sequence[int], heads: int) -> None:
         """
         Args:
-            kept: of each layer, queries, keys and values [S, 3 * width] of the prompts' tokens.
+            kept: for each layer, queries, keys and values [S, 3 * width] of the prompts' tokens.
             lengths: of the B prompts.
         """
         self.heads, self.filled = heads, max(lengths)
@@ -54,7 +54,7 @@ class Cache:
 
     @property
     def capacity(self) -> int:
-        """Columns that there are."""
+        """Number of columns."""
         return self.keys[0].shape[2]
 
     def spread(self, rows: Tensor, more: int) -> None:
@@ -72,7 +72,7 @@ class Cache:
         self.first, self._begins = self.first[there], [self._begins[row] for row in rows.tolist()]
 
     def open(self, n: int) -> Tensor | None:
-        """Make room for n tokens a row; what they may look at, bool [B or 1, 1, n, filled], None for all.
+        """Make room for n tokens per row. Returns their attention mask, bool [B or 1, 1, n, filled], None for all.
 
         Raises:
             ValueError: there is none.
@@ -87,7 +87,8 @@ class Cache:
         return None if n == 1 else seen[None, None]
 
     def attend(self, layer: int, qkv: Tensor, mask: Tensor | None, last_only: bool) -> Tensor:
-        """Keep keys and values of n new tokens, [B, n, 3 * width]; what they, or the last one, see, [B, ., width]."""
+        """Store keys and values of n new tokens, [B, n, 3 * width]. Returns attention of all or the last, [B, .,
+        width]."""
         query, keys, values = split_heads(qkv, 3 * self.heads).chunk(3, 1)
         new = slice(self.filled - qkv.shape[1], self.filled)
         self.keys[layer][:, :, new], self.values[layer][:, :, new] = keys, values
@@ -98,30 +99,31 @@ class Cache:
 
 
 class Held(NamedTuple):
-    """What some rows of a ring knew at some time."""
+    """A snapshot of some rows of a ring."""
 
     rows: Tensor  # int64 [n]
     ages: Tensor  # int64 [n]
     clock: int
-    both: list[list[Tensor]]  # keys and values of each layer, [n, heads, C, width of a head]
+    both: list[list[Tensor]]  # keys and values per layer, [n, heads, C, width of a head]
 
 
 class Ring:
     """Keys and values of the last C tokens of B rows, [B, heads, C, width of a head] for each layer.
 
-    All rows write into one column, that of the clock, so that a column's offset is the same for all; a row that
-    restarts looks at no column that is older than its own first token.
+    All rows write into one column, that of the clock, so that a column's offset is the same for all; a restarted row
+    masks columns older than its own first token.
 
-    For acting: no gradient passes through what is kept, which would hold the computation of every step that ever was.
+    For acting only: no gradient passes through stored keys and values, since that would keep the computation of every
+        past step.
 
     Attributes:
-        ages: tokens of each row since it began, C if there are more, int64 [B].
+        ages: tokens of each row since its start, at most C, int64 [B].
     """
 
     def __init__(self, rows: int, layers: int, band: int, heads: int, like: Tensor) -> None:
         """
         Args:
-            rows: B.
+            rows: B, their number.
             layers: of the decoder.
             band: C.
             heads: of attention.
@@ -148,7 +150,7 @@ class Ring:
         return Held(rows, self.ages[rows], self.clock, both)
 
     def resume(self, held: Held) -> None:
-        """Rows that paused know again what they knew then, and nothing of the tokens that were put in meanwhile."""
+        """Restore paused rows from a snapshot, without the tokens added meanwhile."""
         by = self.clock - held.clock
         for layers, kept in zip((self.keys, self.values), held.both, strict=True):
             for own, old in zip(layers, kept, strict=True):
@@ -156,7 +158,8 @@ class Ring:
         self.ages[held.rows] = held.ages
 
     def open(self) -> tuple[Tensor, Tensor]:
-        """Make room for a token a row: how far back each column is, int64 [C], and if it is seen, bool [B, C]."""
+        """Make room for one token per row. Returns each column's offset, int64 [C], and whether it is seen, bool [B,
+        C]."""
         band = self.keys[0].shape[2]
         self.ages = (self.ages + 1).clamp(max=band)
         offsets = (self.clock - torch.arange(band, device=self.ages.device)) % band
@@ -164,13 +167,13 @@ class Ring:
         return offsets, offsets < self.ages[:, None]
 
     def attend(self, layer: int, qkv: Tensor, opened: tuple[Tensor, Tensor], bias: Tensor) -> Tensor:
-        """Keep keys and values of a new token a row, [B, 1, 3 * width]; what it sees, [B, 1, width].
+        """Store keys and values of one new token per row, [B, 1, 3 * width]. Returns its attention, [B, 1, width].
 
         bias: by offset, [heads, C]; see `banded_attention`.
         """
         offsets, seen = opened
         query, keys, values = split_heads(qkv, 3 * self.heads).chunk(3, 1)
-        new = self.clock - 1  # the clock has gone on
+        new = self.clock - 1  # the clock has advanced
         self.keys[layer][:, :, new], self.values[layer][:, :, new] = keys[:, :, 0].detach(), values[:, :, 0].detach()
         added = torch.where(seen[:, None, None], bias[:, None, offsets], -math.inf).to(query.dtype)  # [B, heads, 1, C]
         found = scaled_dot_product_attention(query, self.keys[layer], self.values[layer], added)

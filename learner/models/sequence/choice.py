@@ -1,4 +1,4 @@
-"""How one of several is chosen of its logits: the most probable, drawn, or drawn of those that matter."""
+"""Choice from logits: the most probable, sampled, or sampled from the nucleus."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from llm_service.errors import UsageError
 
 @dataclass(frozen=True)
 class Choice:
-    """How a cluster is chosen of its logits; `nucleus` after Holtzman et al. (2020)."""
+    """How a cluster is chosen from its logits; `nucleus` after Holtzman et al. (2020)."""
 
     strategy: Literal["sample", "argmax", "nucleus"] = "sample"
     temperature: float = 1.0  # logits are divided by it
-    mass: float = 0.95  # of the nucleus: the fewest clusters that have this probability together
+    mass: float = 0.95  # of the nucleus: the fewest clusters that together have this probability
 
     def __post_init__(self) -> None:
-        """UsageError if nothing can be chosen so."""
+        """UsageError if the settings are invalid."""
         if not 0 < self.temperature < math.inf:
             raise UsageError(f"a temperature is a positive number: got {self.temperature}")
         if not 0 < self.mass <= 1:
             raise UsageError(f"the mass of a nucleus is a probability above 0: got {self.mass}")
 
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
-        """Clusters int64 [B], of logits [B, K] and a number in [0, 1) each [B]."""
+        """Clusters int64 [B] from logits [B, K] and one number in [0, 1) each [B]."""
         if self.strategy == "argmax":
             return logits.argmax(-1)
         probability, order = (logits.double() / self.temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)

@@ -1,22 +1,22 @@
-"""A causal transformer decoder for sequences of different lengths: pre-norm blocks, no padding, keys and values kept.
+"""A causal transformer decoder for sequences of different lengths: pre-norm blocks, no padding, cached keys and values.
 
     training   tokens [S, width] of all sequences, one after the other ──> blocks ──> outputs at tokens that are read
     acting     prompts ──> Cache (keys and values, [B, capacity] columns) <──> extend: n new tokens a row ──> output
                nothing ──> Ring  (of the last C tokens, if there is a band) <──┘
     memory     chunks  ──> Memory (keys and values of each chunk) <── index: which chunk each token looks at, or none
 
-Layers see all tokens of a batch as one matrix; only attention knows of sequences (`attention.py`), so that none sees
-another and nothing is computed for padding. What has a meaning to the order of tokens, such as a code of their place,
-is in the tokens that are given; a band knows offsets itself. A block can also attend to a memory, tokens beside the
-sequence (Vaswani et al. 2017). Blocks, initial weights and names follow GPT-2 (Radford et al. 2019), without biases.
+Layers see all tokens of a batch as one matrix; only attention separates sequences (`attention.py`), so that none sees
+another and nothing is computed for padding. The order of tokens must be encoded in the tokens, for example by a code of
+their position; a band has its own offsets. A block can also attend to a memory, tokens outside the sequence (Vaswani
+et al. 2017). Blocks, initial weights and names follow GPT-2 (Radford et al. 2019), without biases.
 
-With a band of C tokens one pass over a whole episode gives each token what acting gives it with a ring of C keys a
-layer: through L layers it knows of the last L * (C - 1) + 1 tokens. A window of C tokens that is computed anew at each
-step knows of C, and is another model.
+With a band of C tokens, one pass over a whole episode gives the same outputs as acting with a ring of C keys per layer:
+through L layers a token depends on the last L * (C - 1) + 1 tokens. A window of C tokens recomputed at each step
+depends on only C, and is a different model.
 
 The limit is the matrix products: in float32 they take nine tenths of the time on a CPU. In bfloat16 a CPU's fused
-attention is up to three times as slow as the products that it consists of, unless sequences are long, so these are
-called one by one there.
+attention is up to three times as slow as its separate products unless sequences are long, so these are called one by
+one there.
 """
 
 from __future__ import annotations
@@ -40,20 +40,21 @@ INITIAL = 0.02
 
 
 class Decoder(nn.Module):
-    """Blocks of causal attention over tokens that are vectors already.
+    """Blocks of causal attention over tokens given as vectors.
 
     Args:
-        width: of a token.
-        layers: blocks.
-        heads: of attention; they divide the width.
-        dropout: share of what a block adds that is dropped in training; attention itself drops nothing.
-        cross_attention: blocks also attend to a memory. Where there is none, this part adds nothing.
-        null_chunk: a token that looks at no chunk, or is given no memory, sees what is learned for this case. Attention
-            to a single key is its value, so that a value a layer is all that there is.
-        band: a token attends to the last so many tokens, itself among them; 0: to all.
+        width: length of a token.
+        layers: number of blocks.
+        heads: of attention; must divide the width.
+        dropout: of the outputs of blocks in training; attention weights have none.
+        cross_attention: blocks also attend to a memory. Without a memory this part adds nothing.
+        null_chunk: a token without a chunk or a memory sees a learned null chunk. Attention to a single key returns its
+            value, so this is one learned value per layer.
+        band: number of last tokens, including itself, that a token attends to; 0: all.
 
     Raises:
-        ValueError: the width is no multiple of the heads, a band below 0, a null chunk without cross-attention.
+        ValueError: the width is not a multiple of the heads, the band is below 0, or a null chunk lacks
+            cross-attention.
     """
 
     def __init__(
@@ -79,10 +80,11 @@ class Decoder(nn.Module):
         self.norm = nn.LayerNorm(width, bias=False)
         for name, weight in self.named_parameters():
             if weight.ndim > 1:
-                adds = name.endswith(("out.weight", "down.weight"))  # to what passes by; all blocks together should not
+                # Added to the residual stream, whose scale should not grow with the number of blocks.
+                adds = name.endswith(("out.weight", "down.weight"))
                 nn.init.normal_(weight, std=INITIAL / math.sqrt(2 * layers) if adds else INITIAL)
         if null_chunk:
-            self.nothing = nn.Parameter(torch.zeros(layers, width))  # what a layer sees where there is no chunk
+            self.nothing = nn.Parameter(torch.zeros(layers, width))  # seen by a layer without a chunk
         if band:
             self.offsets = nn.Parameter(torch.zeros(layers, heads, band))  # added to scores, by how far back a key is
 
@@ -94,27 +96,28 @@ class Decoder(nn.Module):
         memory: Memory | None = None,
         index: Tensor | None = None,
     ) -> Tensor:
-        """Outputs [S, width] of sequences, or [R, width] of the tokens that are read.
+        """Outputs [S, width] of sequences, or [R, width] of the tokens in `read`.
 
         Args:
-            tokens: [S, width], of each sequence in turn.
+            tokens: [S, width], the sequences one after the other.
             lengths: of the sequences; their sum is S.
-            read: int64 [R], rising, the tokens whose outputs are wanted. The last block is computed for these alone.
-            memory: what tokens may look at, see `remember`.
-            index: the chunk of the memory that each token looks at, -1 for none, int64 [S]. If it is None, all tokens
-                of sequence i look at chunk i.
+            read: int64 [R], ascending, the tokens whose outputs are returned. The last block is computed only for
+                these.
+            memory: chunks for cross-attention, see `remember`.
+            index: the chunk that each token attends to, -1 for none, int64 [S]. If None, all tokens of sequence i
+                attend to chunk i.
 
-        `read` and `index` are on the host, wherever tokens are: what they say of shapes is needed there.
+        `read` and `index` are on the host, wherever tokens are, because they determine shapes.
 
         Raises:
-            ValueError: an index of another length, or of a chunk that is not there.
+            ValueError: the index has the wrong length or names a missing chunk.
         """
         last, wanted = len(self.blocks) - 1, None
         look = self._look(memory, index, lengths, read)
         ragged = not self.band and self._ragged(tokens)
         real = [n for n in lengths if n]
         offsets = send({"offsets": torch.tensor([0, *accumulate(real)])}, tokens.device)["offsets"] if ragged else None
-        if read is not None and not self.band and not ragged:  # by their places in each sequence
+        if read is not None and not self.band and not ragged:  # by positions in each sequence
             ends = torch.tensor(lengths, dtype=torch.int64).cumsum(0)
             counts = torch.searchsorted(read, ends).diff(prepend=ends.new_zeros(1))
             own = read - (ends - torch.tensor(lengths, dtype=torch.int64)).repeat_interleave(counts)
@@ -147,14 +150,14 @@ class Decoder(nn.Module):
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
             kept.append(qkv)
-            last = layer == len(self.blocks) - 1  # whose outputs nobody reads
+            last = layer == len(self.blocks) - 1  # its outputs are not needed
             return qkv[:0, : self.width] if last else causal_attention(qkv, lengths, self.heads)
 
         self._through(tokens, attend, self._look(None, None, lengths, None), lambda x: x[:0])
         return Cache(kept, lengths, self.heads)
 
     def ring(self, rows: int) -> Ring:
-        """What acting keeps of B rows that have no tokens yet, if there is a band.
+        """An empty ring for acting in B rows, if there is a band.
 
         Raises:
             ValueError: there is none.
@@ -167,16 +170,17 @@ class Decoder(nn.Module):
     def extend(
         self, tokens: Tensor, cache: Cache | Ring, memory: Memory | None = None, index: Tensor | None = None
     ) -> Tensor:
-        """Outputs [B, width] of the last of n new tokens a row [B, n, width], all of which the cache keeps.
+        """Outputs [B, width] of the last of n new tokens per row [B, n, width]. The cache stores all of them.
 
         Args:
             tokens: [B, n, width].
-            cache: what `begin` or `ring` gave.
+            cache: from `begin` or `ring`.
             memory: what tokens may look at, see `remember`.
-            index: the chunk that the n tokens of each row look at, -1 for none, int64 [B]. If None, row i looks at i.
+            index: the chunk that the n tokens of each row attend to, -1 for none, int64 [B]. If None, row i uses chunk
+                i.
 
         Raises:
-            ValueError: tokens of more or fewer rows, the cache has no room for them, or an index as in `forward`.
+            ValueError: wrong number of rows, no room in the cache, or an invalid index as in `forward`.
         """
         rows, n = tokens.shape[:2]
         if rows != cache.rows:
@@ -200,9 +204,9 @@ class Decoder(nn.Module):
         return self._through(tokens, attend, look, lambda x: x[:, -1:])[:, 0]
 
     def remember(self, tokens: Tensor, lengths: Sequence[int]) -> Memory:
-        """A memory of K chunks, tokens [M, width] of each in turn: their keys and values, computed once.
+        """A memory of K chunks, tokens [M, width] one chunk after the other: their keys and values, computed once.
 
-        Gradients pass through it, so that training makes one in each step; acting keeps it until weights change.
+        Gradients pass through it, so training computes it in each step; acting keeps it until weights change.
 
         Raises:
             ValueError: the decoder has no cross-attention.
@@ -214,7 +218,7 @@ class Decoder(nn.Module):
     def _look(
         self, memory: Memory | None, index: Tensor | None, lengths: Sequence[int], read: Tensor | None
     ) -> Callable[[int, Tensor], Tensor] | None:
-        """What a layer's queries [..., width], in the last layer those of tokens that are read, see of the memory."""
+        """Attention of a layer's queries [..., width] to the memory; in the last layer, those of tokens in `read`."""
         nothing = self.nothing if self.null_chunk else self.norm.weight.new_zeros(len(self.blocks), self.width)
         if memory is None:
             return (lambda layer, query: nothing[layer].to(query.dtype).expand_as(query)) if self.null_chunk else None
@@ -242,7 +246,7 @@ class Decoder(nn.Module):
         look: Callable[[int, Tensor], Tensor] | None,
         read: Callable[[Tensor], Tensor] | None,
     ) -> Tensor:
-        """All blocks. From the attention of the last one on, there is only what `read` takes of x."""
+        """Apply all blocks. From the last block's attention on, only the tokens of `read` remain."""
         for layer, block in enumerate(self._blocks()):
             seen = attend(layer, block.qkv(block.norm(x)))
             if read is not None and layer == len(self.blocks) - 1:
@@ -252,7 +256,7 @@ class Decoder(nn.Module):
         return normed
 
     def _ragged(self, tokens: Tensor) -> bool:
-        """Whether attention of all sequences is one call, as on a GPU."""
+        """Whether attention of all sequences is one call, for a GPU."""
         return tokens.is_cuda and len(tokens) > 0
 
     def _blocks(self) -> list[Block]:
@@ -260,7 +264,7 @@ class Decoder(nn.Module):
 
 
 class Block(nn.Module):
-    """x + attention(x), then perhaps + what is seen of the memory, then + perceptron(x); each of a normed x."""
+    """x + attention(x), then optionally + cross-attention(x), then + perceptron(x); each on normalised x."""
 
     def __init__(self, width: int, dropout: float, cross_attention: bool) -> None:
         super().__init__()
@@ -271,7 +275,7 @@ class Block(nn.Module):
             self.memory, self.cross_out = nn.Linear(width, 2 * width, bias=False), nn.Linear(width, width, bias=False)
         self.wide_norm, self.up = nn.LayerNorm(width, bias=False), nn.Linear(width, 4 * width, bias=False)
         self.down = nn.Linear(4 * width, width, bias=False)
-        self.drop = nn.Dropout(dropout) if dropout else nn.Identity()  # to drop nothing would take its time, too
+        self.drop = nn.Dropout(dropout) if dropout else nn.Identity()  # dropout of 0 would still take time
 
     def forward(self, x: Tensor, seen: Tensor, look: Callable[[Tensor], Tensor] | None) -> Tensor:
         x = x + self.drop(self.out(seen))

@@ -1,7 +1,7 @@
-"""Steps as a transformer of histories takes them: what a step consists of, and the token that is made of it.
+"""Steps as inputs of a transformer of histories: their contents, and the token that encodes them.
 
-StepInputs   what is known when an action is chosen ──┐
-ChunkSteps   what was lived, of a chunk             ──┴──StepTables: sum of tables, norm──> tokens [S, width]
+StepInputs   inputs known when an action is chosen ──┐
+ChunkSteps   recorded steps of a chunk             ──┴──StepTables: sum of tables, norm──> tokens [S, width]
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from envs.api import EnvSpec
 from learner.models.sequence.decoder import INITIAL
 
 NO_ACTION = -1
-"""The last action of a step with which an episode begins; of actions that are vectors, each number is nan."""
+"""The last action of an episode's first step; for vector actions, each number is nan."""
 
 
 def none_of(actions: NDArray[Any]) -> float:
-    """What stands for no action among these."""
+    """The value that stands for no action among these."""
     return NO_ACTION if actions.dtype.kind == "i" else np.nan
 
 
 @dataclass(frozen=True)
 class HistoryShape:
-    """What goes into a transformer of histories and what comes out."""
+    """Inputs and outputs of a transformer of histories."""
 
     categories: tuple[tuple[str, int], ...]  # observed fields that are one of so many
     vectors: tuple[tuple[str, int], ...]  # observed fields of so many numbers
-    actions: int  # of which one is chosen; the numbers of one, where actions are vectors
-    band: int  # steps that a step attends to, or that are a window, itself among them
-    conditioned: bool = True  # whether the return to go is told
+    actions: int  # number of actions; where actions are vectors, their dimension
+    band: int  # steps that a step attends to, or of a window, including itself
+    conditioned: bool = True  # whether the return to go is an input
     reach: tuple[float, ...] = (1.0,)  # the largest return to go of each step; bins end at the largest of all
-    chunk: int = 0  # most steps of a chunk that is looked at; 0: none is
-    last: bool = True  # whether the last action and what it paid are told
-    bounds: tuple[tuple[float, float], ...] = ()  # of each number of an action; empty: actions are one of so many
+    chunk: int = 0  # most steps of a retrieved chunk; 0: no chunks
+    last: bool = True  # whether the last action and its reward are inputs
+    bounds: tuple[tuple[float, float], ...] = ()  # of each number of an action; empty: actions are discrete
 
     @staticmethod
     def of(
@@ -50,7 +50,7 @@ class HistoryShape:
         chunk: int = 0,
         last: bool = True,
     ) -> HistoryShape:
-        """Of steps in a world.
+        """The shape of steps in a world.
 
         Raises:
             ValueError: a field is neither a single category nor a vector, or actions are vectors without bounds.
@@ -79,13 +79,13 @@ class HistoryShape:
 
 @dataclass(frozen=True)
 class StepInputs:
-    """What is known when each of S actions is chosen, of episodes one after the other, or of B rows side by side."""
+    """Inputs known when each of S actions is chosen, for episodes one after the other, or for B rows side by side."""
 
     obs: dict[str, Tensor]  # int64 [S] of categories, float32 [S, D] of vectors
-    to_go: Tensor  # float32 [S], the return that is still to come or wanted, that of the step among it
+    to_go: Tensor  # float32 [S], the remaining or desired return, including the step's own reward
     last_action: Tensor  # int64 [S], `NO_ACTION` where an episode begins; float32 [S, D], nan there
-    last_reward: Tensor  # float32 [S], what the last action paid, 0 where an episode begins
-    place: Tensor | None = None  # int64 [S], of each step in its episode; told where windows are computed anew
+    last_reward: Tensor  # float32 [S], the last action's reward, 0 where an episode begins
+    place: Tensor | None = None  # int64 [S], of each step in its episode; given where windows are recomputed
 
     def take(self, index: Tensor) -> StepInputs:
         """Some of the steps, int64 [N]."""
@@ -96,33 +96,33 @@ class StepInputs:
 
 @dataclass(frozen=True)
 class ChunkSteps:
-    """M steps of chunks, one chunk after the other, as they were lived."""
+    """M recorded steps of chunks, one chunk after the other."""
 
     obs: dict[str, Tensor]  # as in `StepInputs`, [M]
-    to_go: Tensor  # float32 [M], the return that was still to come
-    action: Tensor  # int64 [M] or float32 [M, D], the action that was taken
-    reward: Tensor  # float32 [M], what it paid
+    to_go: Tensor  # float32 [M], the remaining return
+    action: Tensor  # int64 [M] or float32 [M, D], the action taken
+    reward: Tensor  # float32 [M], its reward
 
 
 def bin_of(to_go: Tensor, largest: Tensor | float, bins: int) -> Tensor:
-    """In which of so many bins between 0 and the largest a return to go lies, int64 of its shape."""
+    """The bin of each return to go, between 0 and the largest, int64 of the same shape."""
     return (to_go / largest * (bins - 1)).round().clamp(0, bins - 1).long()
 
 
 class StepTables(nn.Module):
-    """The sum of what a step consists of, normalised, [S, width]."""
+    """The normalised sum of a step's parts, [S, width]."""
 
     def __init__(self, shape: HistoryShape, width: int, bins: int, places: int = 0, retrieved: bool = False) -> None:
         super().__init__()
         self.categories = nn.ModuleDict({f"of_{name}": nn.Embedding(size, width) for name, size in shape.categories})
         self.vectors = nn.ModuleDict({f"of_{name}": nn.Linear(n, width, bias=False) for name, n in shape.vectors})
-        self.acts = shape.last or retrieved  # a chunk's steps always tell what was done
+        self.acts = shape.last or retrieved  # a chunk's steps always include their actions
         if self.acts:
             if shape.bounds:
                 self.action: nn.Module = nn.Linear(shape.actions, width, bias=False)
                 self.none = nn.Parameter(torch.empty(1, width))
             else:
-                self.action = nn.Embedding(shape.actions + 1, width)  # the first is none
+                self.action = nn.Embedding(shape.actions + 1, width)  # the first row stands for no action
             self.reward = nn.Linear(1, width, bias=False)
         if shape.conditioned:
             self.to_go = nn.Embedding(bins, width)

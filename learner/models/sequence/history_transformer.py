@@ -1,16 +1,16 @@
-"""A transformer over whole episodes, a token a step, each of which may look at a chunk of another episode.
+"""A transformer over whole episodes, one token per step; each may attend to a chunk of another episode.
 
     obs, return to go, last action and reward ──sum, norm──> token of a step ──> Decoder with a band ──> hidden states
     obs, return to go, action, reward, place  ──sum, norm──> tokens of chunks ──remember──> Memory ──^       └──> logits
 
 After the decision transformer (Chen et al. 2021, arXiv 2106.01345) and the one that retrieves (Schmied et al. 2024,
 arXiv 2410.07071). There, a step is three or four tokens; here it is one, the sum of all that is known when its action
-is chosen. Where actions are vectors, the head says the action itself instead of logits. Tokens of retrieved steps are
-made with tables of their own, and know their place in the chunk.
+is chosen. Where actions are vectors, the head outputs the action itself instead of logits. Tokens of retrieved steps
+have their own tables and include their place in the chunk.
 
-All of it is causal: `forward` over a whole episode gives each step what `step` gives it while it is lived, where a ring
-keeps keys and values of the last steps. A step knows its place in the episode by its own past only: where an episode
-begins there is no last action, and the band tells how far back that was.
+The model is causal: `forward` over a whole episode gives each step the same output as `step` during play, where a ring
+keeps keys and values of the last steps. A step can infer its place in the episode only from its past: the first step
+has no last action, and the band encodes how far back that was.
 
 The limit is the decoder's arithmetic.
 """
@@ -37,23 +37,23 @@ class HistoryTransformer(nn.Module):
     """See the top of this file.
 
     Args:
-        shape: what goes in and comes out.
-        config: how large it is, and where it computes.
+        shape: inputs and outputs.
+        config: size and device.
 
     Raises:
-        ValueError: sizes that cannot be.
+        ValueError: invalid sizes.
     """
 
     reach: Tensor  # the largest return to go of each step, float32 [T]
     largest: Tensor  # of all of these and 1, float32 []
-    reward_scale: Tensor  # what rewards are divided by, float32 []
+    reward_scale: Tensor  # divisor of rewards, float32 []
 
     def __init__(self, shape: HistoryShape, config: SequenceConfig) -> None:
         super().__init__()
         self.shape, self.config = shape, config
         self.device = device(config.device, "method.sequence.device")
         scale, scaled = torch.tensor(config.reward_scale, dtype=torch.float32), config.reward_scale != 1
-        self.register_buffer("reward_scale", scale, persistent=scaled)  # weights say it where there is one
+        self.register_buffer("reward_scale", scale, persistent=scaled)  # saved with the weights if there is one
         self.register_buffer("reach", torch.tensor(shape.reach, dtype=torch.float32))
         self.register_buffer("largest", self.reach.max().clamp(min=1), persistent=False)
         self.windowed = config.attention == "window"
@@ -77,10 +77,10 @@ class HistoryTransformer(nn.Module):
 
     @staticmethod
     def of(config: SequenceConfig, spec: EnvSpec, weights: Weights) -> HistoryTransformer:
-        """A transformer with these weights, which say all that is not in its configuration.
+        """A transformer with these weights, which determine all that its configuration does not.
 
         Raises:
-            ValueError: they are of another configuration or world.
+            ValueError: they belong to another configuration or world.
         """
         try:
             band = config.band if config.attention == "window" else weights["decoder.offsets"].shape[2]
@@ -95,7 +95,7 @@ class HistoryTransformer(nn.Module):
         return model
 
     def payload(self) -> dict[str, Tensor]:
-        """All that is saved, by name: parameters, and the largest returns to go."""
+        """The saved arrays by name: parameters, and the largest returns to go."""
         return {name: value.detach() for name, value in self.state_dict().items()}
 
     def forward(
@@ -106,22 +106,22 @@ class HistoryTransformer(nn.Module):
         Args:
             steps: [S], of each sequence in turn.
             lengths: of the sequences; their sum is S.
-            memory: what steps may look at, see `remember`; None: nothing.
-            index: the chunk that each step looks at, -1 for none, int64 [S]. If None, sequence i looks at chunk i.
+            memory: chunks for cross-attention, see `remember`; None: no chunks.
+            index: the chunk that each step attends to, -1 for none, int64 [S]. If None, sequence i attends to chunk i.
         """
         return self.decoder(self._tokens(steps), lengths, None, memory, index)  # type: ignore[no-any-return]
 
     def ring(self, rows: int) -> Ring | Window:
-        """What acting keeps of B rows that have not begun; see `Ring.restart`."""
+        """An empty cache for acting in B rows; see `Ring.restart`."""
         return Window(self.shape.band) if self.windowed else self.decoder.ring(rows)
 
     def step(
         self, steps: StepInputs, ring: Ring | Window, memory: Memory | None = None, index: Tensor | None = None
     ) -> Tensor:
-        """Hidden states [B, width] of the next step of each row, which the ring keeps.
+        """Hidden states [B, width] of the next step of each row. Adds the step to the ring.
 
-        index: the chunk that each row looks at, -1 for none, int64 [B]. If None, row i looks at chunk i. Where windows
-            are computed anew, all of a window looks at it.
+        index: the chunk that each row attends to, -1 for none, int64 [B]. If None, row i attends to chunk i. A
+            recomputed window attends to it as a whole.
         """
         if isinstance(ring, Window):
             ring.add(steps)
@@ -135,10 +135,10 @@ class HistoryTransformer(nn.Module):
     def remember(self, chunks: ChunkSteps, lengths: Sequence[int]) -> Memory:
         """A memory of K chunks, each of `lengths` steps: keys and values of all layers, computed once.
 
-        Gradients pass through it, so that training makes one in each step; acting keeps it until weights change.
+        Gradients pass through it, so training computes it in each step; acting keeps it until weights change.
 
         Raises:
-            ValueError: the transformer looks at no chunks, or one is longer than it knows places.
+            ValueError: the transformer has no chunks, or one is longer than its number of places.
         """
         if not self.shape.chunk:
             raise ValueError("this transformer looks at no chunks: choose an arm that does")
@@ -149,8 +149,8 @@ class HistoryTransformer(nn.Module):
         return self.decoder.remember(tokens, lengths)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Of actions, [..., A], of hidden states [..., width]; where actions are vectors the action that is expected,
-        [..., D], which may lie outside of its bounds."""
+        """Logits of actions [..., A] from hidden states [..., width]; for vector actions the expected action [..., D],
+        which may lie outside its bounds."""
         found: Tensor = self.head(hidden)
         return found
 
@@ -170,7 +170,7 @@ class HistoryTransformer(nn.Module):
         reward: Tensor,
         place: Tensor | None,
     ) -> Tensor:
-        """Tokens [S, width] by some tables, of what is on the host, or where the transformer is."""
+        """Tokens [S, width] from some tables; inputs are on the host or on the transformer's device."""
         columns: dict[tuple[str, str], Tensor] = {("obs", name): column for name, column in obs.items()}
         columns |= {("step", "to_go"): to_go, ("step", "action"): action, ("step", "reward"): reward}
         if place is not None:

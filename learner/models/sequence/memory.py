@@ -1,14 +1,14 @@
-"""What tokens look at beside their own past: chunks of encoded tokens, of which each token looks at one or at none.
+"""Memory for cross-attention: chunks of encoded tokens; each token attends to one chunk or to none.
 
     chunks' tokens [M, width] ──> keys and values of each layer, once ──┐
     queries of S tokens, index [S] ──> tokens of one chunk together ────┴──> what they see, [S, width]
 
-Whether steps share a chunk or each has its own, keys and values are computed once a chunk and layer. Queries are put in
-blocks, each of one chunk and at most as long as the mean chunk has queries: there are at most twice as many blocks as
-chunks in use, and less than twice as many places for queries, and one for each chunk, as there are queries.
+Keys and values are computed once per chunk and layer, whether or not steps share a chunk. Queries are grouped into
+blocks; each block belongs to one chunk and holds at most the mean number of queries per chunk. So there are at most
+twice as many blocks as chunks in use, and fewer places for queries than twice their number plus one for each chunk.
 
-The limit is room: a chunk takes 2 * layers * width * longest numbers, 154 KB in float32 with 3 layers, a width of 128
-and 50 tokens, however short it is itself, and nothing is let go. Half of what is there may be held ready for more.
+The limit is memory: every chunk, however short, takes 2 * layers * width * longest numbers, 154 KB in float32 with 3
+layers, a width of 128 and 50 tokens, and no chunk is ever removed. Up to half as much again may be reserved for more.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from learner.optim.device import send
 
 
 class Groups(NamedTuple):
-    """Tokens that look at something, Q of them, in blocks of equal size; each block looks at one chunk."""
+    """The Q tokens that attend to a chunk, in blocks of equal size; each block attends to one chunk."""
 
-    tokens: Tensor  # int64 [Q], which they are
-    places: Tensor  # int64 [Q], where they are in the blocks
+    tokens: Tensor  # int64 [Q], their numbers
+    places: Tensor  # int64 [Q], their places in the blocks
     chunks: Tensor  # int64 [blocks]
     lengths: Tensor  # int64 [blocks], of these chunks
     size: int
-    ragged: bool  # some of them are shorter than the longest of all
+    ragged: bool  # whether some chunks are shorter than the longest of all
 
 
 class Memory:
     """Keys and values of K chunks, [K or more, heads, longest, width of a head] for each layer; see `Decoder.remember`.
 
     Attributes:
-        lengths: tokens of each chunk, int64 [K], on the host: who looks at what is worked out there.
+        lengths: tokens of each chunk, int64 [K], on the host, where `group` needs them.
     """
 
     def __init__(self, kept: Sequence[Tensor], lengths: Sequence[int], heads: int) -> None:
         """
         Args:
-            kept: of each layer, keys and values [M, 2 * width] of the chunks' tokens in turn.
+            kept: for each layer, keys and values [M, 2 * width] of the chunks' tokens, one chunk after the other.
             lengths: of the K chunks; their sum is M. A chunk may be empty.
             heads: of attention.
         """
@@ -68,7 +68,8 @@ class Memory:
 
     @torch.no_grad()  # for acting: no gradient passes through a memory that has grown
     def add(self, more: Memory) -> None:
-        """Append another memory's chunks: its chunk i becomes chunk K + i. Room grows by half, for many small ones."""
+        """Append another memory's chunks: its chunk i becomes chunk K + i. Room grows by half, so that many small
+        appends are cheap."""
         count, total = len(self), len(self) + len(more)
         self.lengths = torch.cat([self.lengths, more.lengths])
         for own, new in ((self.keys, more.keys), (self.values, more.values)):
@@ -81,18 +82,18 @@ class Memory:
                 own[layer][count:total, :, : added.shape[2]] = added[: len(more)]
 
     def group(self, index: Tensor) -> Groups:
-        """Which tokens look at which chunk, given int64 [S] on the host: a chunk's number, or -1 for none. An empty one
-        is none.
+        """Group tokens by the chunk they attend to, int64 [S] on the host: a chunk's number, or -1 for none. An empty
+        chunk counts as none.
 
         Raises:
-            ValueError: a number that is no chunk's.
+            ValueError: a number without a chunk.
         """
         if len(index) and not -1 <= int(index.min()) <= int(index.max()) < len(self):
             raise ValueError(
                 f"tokens look at chunks {int(index.min())} to {int(index.max())}, but the memory has {len(self)}: "
                 "give a number below that, or -1 for none"
             )
-        known = pad(self.lengths, (0, 1))[index] > 0  # -1 is the last, which is empty
+        known = pad(self.lengths, (0, 1))[index] > 0  # -1 selects the padding at the end, an empty chunk
         tokens = known.nonzero()[:, 0]
         tokens = tokens[index[tokens].argsort(stable=True)]
         used, counts = torch.unique_consecutive(index[tokens], return_counts=True)
@@ -107,7 +108,8 @@ class Memory:
         return Groups(**there, size=size, ragged=ragged)
 
     def look(self, layer: int, query: Tensor, groups: Groups, nothing: Tensor) -> Tensor:
-        """What tokens with these queries [S, width] see of their chunks; `nothing` [width] where they look at none."""
+        """Attention of queries [S, width] to their tokens' chunks, [S, width]; `nothing` [width] for tokens without
+        one."""
         found = nothing.to(query.dtype).expand_as(query)
         if not len(groups.tokens):
             return found

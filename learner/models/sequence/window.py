@@ -1,9 +1,9 @@
-"""What acting keeps where nothing that was computed can be kept: the last steps as they were told, not their keys.
+"""The last steps, kept in acting as inputs when their keys and values cannot be reused.
 
-    step of B rows ──add──> the last C steps ──steps──> B sequences, one after the other, computed anew
+    step of B rows ──add──> the last C steps ──steps──> B sequences, one after the other, recomputed
 
-Where steps are told their places in a window, or all of a window looks at the chunk of its newest step, each step
-changes what all steps before it are. So a window costs C times what a ring does.
+If steps have positions in a window, or the whole window attends to the chunk of its newest step, each new step changes
+the encoding of all earlier ones. So a window costs C times as much as a ring.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from learner.models.sequence.history_steps import StepInputs
 
 
 class Window:
-    """The last steps of B rows that began together.
+    """The last steps of B rows that started together.
 
     Args:
-        steps: C, that are kept.
+        steps: C, the number of steps to keep.
     """
 
     def __init__(self, steps: int) -> None:
@@ -30,12 +30,12 @@ class Window:
         self._lived = 0
 
     def add(self, steps: StepInputs) -> None:
-        """The next step of each row, [B]."""
+        """Add the next step of each row, [B]."""
         self._kept.append(steps)
         self._lived += 1
 
     def steps(self) -> tuple[StepInputs, int]:
-        """What is kept of each row in turn, [B * n], with places in the episode; and n."""
+        """The kept steps, row after row, [B * n], with their places in the episode; and n."""
         kept, n = list(self._kept), len(self._kept)
         rows = len(kept[0].to_go)
 

@@ -24,6 +24,23 @@ class Nodes:
         self.nodes = {}
         self.add("head", cpus=0, include_dashboard=False)
 
+    @classmethod
+    def started(cls, **made):
+        """Nodes with these arguments of `add` by name. Ray gives each half a minute; on a busy machine that may be too
+        little, and all begin anew."""
+        for left in (2, 1, 0):
+            nodes = None
+            try:
+                nodes = cls()
+                for name, options in made.items():
+                    nodes.add(name, **options)
+                return nodes
+            except Exception:  # Ray has no class for it
+                if nodes:
+                    nodes.shutdown()
+                if not left:
+                    raise
+
     def add(self, name, cpus, learner=False, **options):
         resources = {"learner": 1} if learner else {}
         made = {"num_cpus": cpus, "resources": resources, "object_store_memory": 100_000_000, **options}

@@ -192,9 +192,8 @@ def test_placement_shares_a_declared_gpu_if_there_are_too_few(tmp_path):
 def test_placement_on_two_nodes(gpus, ranks, monkeypatch):
     from cluster.roles.joined import backend
 
-    nodes = Nodes()
-    nodes.add("first", cpus=4, learner=True, num_gpus=gpus[0])
-    nodes.add("second", cpus=4, num_gpus=gpus[1])
+    first = {"cpus": 4, "learner": True, "num_gpus": gpus[0]}
+    nodes = Nodes.started(first=first, second={"cpus": 4, "num_gpus": gpus[1]})
     monkeypatch.setenv("CAIRN_RAY_ADDRESS", nodes.cluster.address)
     monkeypatch.setenv("CAIRN_RAY_NODES", "3")
     joined = backend(compose([*LEARNS, f"learner.n={ranks}", "cluster.dashboard=false"]), None)
@@ -214,8 +213,7 @@ def test_placement_on_two_nodes(gpus, ranks, monkeypatch):
 def test_placement_that_does_not_fit_a_joined_ray_is_refused(monkeypatch):
     from cluster.roles.joined import backend
 
-    nodes = Nodes()
-    nodes.add("first", cpus=4, learner=True, num_gpus=1)
+    nodes = Nodes.started(first={"cpus": 4, "learner": True, "num_gpus": 1})
     monkeypatch.setenv("CAIRN_RAY_ADDRESS", nodes.cluster.address)
     try:
         with pytest.raises(ConfigError, match="2 GPUs are needed, but each node of this Ray has 1 \\+ 0"):

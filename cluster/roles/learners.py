@@ -26,6 +26,11 @@ TOKENS = "charts/tokens_per_second"
 """The one speed in a report that adds up over ranks."""
 
 
+def patience(config: Config, size: int) -> float:
+    """Seconds that a rank may take to start, save or load, if its weights have `size` bytes."""
+    return config.cluster.start_timeout_s + COPIES * size / SLOWEST
+
+
 @dataclass
 class Ready:
     """A chunk that waits for the learner."""
@@ -78,7 +83,7 @@ class LearnerGroup(Ranks):
     def __init__(self, backend: Backend, config: Config, spec: EnvSpec, incarnation: int, replay: Path) -> None:
         super().__init__(backend, config, "learner", Learner, learner_setup(config, spec, replay), incarnation)
         self.tickets: list[Ticket] = []
-        self._timeout_s = config.cluster.start_timeout_s + COPIES * payload_size(config.policy, spec) / SLOWEST
+        self._timeout_s = patience(config, payload_size(config.policy, spec))
         self._update_timeout_s = config.learner.timeout_s
 
     def call(self, method: str, *args: Any) -> Any:

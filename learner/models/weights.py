@@ -77,9 +77,7 @@ class Versions:
     """
 
     def __init__(self, model: nn.Module, payload: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Args:
-        payload: the model's weights, by names of its parameters.
-        """
+        """`payload` gives the model's weights, by names of its parameters."""
         self._model, self._payload = model, payload
         self._held: OrderedDict[int, dict[str, Tensor]] = OrderedDict()  # the last is in use
 

@@ -21,7 +21,7 @@ import numpy as np
 from cluster.config.tree import Config
 from cluster.roles.backend import RoleDied, assert_unasked
 from cluster.roles.drawing import Role, Topology
-from cluster.roles.learners import COPIES, SLOWEST, LearnerDied, Ranks, device_of
+from cluster.roles.learners import LearnerDied, Ranks, device_of, patience
 from cluster.roles.supervisor import last_line
 from cluster.runs.progress import Pace, duration
 from cluster.runs.stage import StageEngine
@@ -119,7 +119,7 @@ class Fitting(StageEngine):
     def _start(self, checkpoint: Checkpoint | None) -> None:
         start_s = self.config.cluster.start_timeout_s
         there = self.ranks.call("ready", timeout=start_s, begins=True)
-        start_s = self._patience_s = start_s + COPIES * there["bytes"] / SLOWEST
+        start_s = self._patience_s = patience(self.config, there["bytes"])
         self._written_s = 0.0
         record: dict[str, Any] = {"counters": self._before, "recent": []}
         if checkpoint is not None:
@@ -186,7 +186,7 @@ class Fitting(StageEngine):
         counters = self._counters()
         record = {"counters": counters, "recent": self.recent, "attempt": self.folder.number}
         record |= {"stage": self.stage.name, "step": self.step, "before": dict(self._before)}
-        keep, patience = self.config.run.keep_checkpoints, self._patience_s
-        self._written_s = self.ranks.call("save", self.folder.checkpoints, record, keep, wait, timeout=patience)
+        keep, limit = self.config.run.keep_checkpoints, self._patience_s
+        self._written_s = self.ranks.call("save", self.folder.checkpoints, record, keep, wait, timeout=limit)
         self.folder.write_status(phase=self.stage.name, fit_step=self.step, wall_seconds=counters["wall_seconds"])
         self._saved_at = time.monotonic()

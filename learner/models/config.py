@@ -29,17 +29,19 @@ class LanguageModelConfig(Part):
 
     folder: str = "tiny-t5"
     """A Hugging Face folder on this machine; or `tiny-t5` or `tiny-llama`, which are made here in seconds; or
-    `tiny-t5-reader`, which takes minutes once, and needs a third of the episodes (`llm_service/tiny.py`)."""
+    `tiny-t5-reader`, which takes minutes once, and needs a third of the episodes (`llm_service/tiny.py`); or `minilm`,
+    the encoder of 22 M parameters that is installed with the package."""
     pretrained: Literal["all", "embeddings", "none"] = "all"
     """Which of its weights are loaded; the others are initialised randomly, from the seed."""
-    head: Literal["scores", "actions"] = "scores"
+    head: Literal["scores", "actions", "similarity"] = "scores"
     """`scores`: the logit of an action is the log-probability of its name. `actions`: a separate layer computes
-    them."""
+    them. `similarity`, for encoders: the cosine of prompt and name, both encoded, divided by a learned temperature."""
     normalise: Literal["none", "tokens", "compat"] = "none"
     """`scores`: `tokens` divides a score by its number of tokens. `compat`: sums of raw logits, with 1 for each token
     that a name is shorter than the longest, as published."""
     temperature: float = Field(default=1.0, gt=0)
-    """`scores`: divisor of log-probabilities before the softmax over actions."""
+    """`scores`: divisor of log-probabilities before the softmax over actions; `similarity`: that of cosines to begin
+    with."""
     tune: Literal["all", "lora", "none"] = "all"
     """What is trained besides the heads: all weights, low-rank adapters (Hu et al. 2021), or nothing."""
     lora_rank: int = Field(default=16, ge=1)

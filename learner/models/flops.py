@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import nn
 
+from llm_service.backends.transformers.folder import encodes
 from llm_service.scoring.computed import Computed
 
 PEAK = {
@@ -58,7 +59,11 @@ def language(model: Any, computed: Computed) -> int:
 
     Of a T5 the encoder counts for the tokens of prompts, decoder and head for the nodes of candidates.
     """
-    config, head = model.config.get_text_config(), model.get_output_embeddings()
+    config = model.config.get_text_config()
+    if encodes(config):
+        products = computed.told * weights(model)
+        return 2 * products + attention_of(config) * computed.told_pairs
+    head = model.get_output_embeddings()
     if config.is_encoder_decoder:
         encoder, decoder = model.encoder.block, model.decoder.block
         products = computed.told * weights(encoder) + computed.nodes * weights(decoder, head)
@@ -67,7 +72,11 @@ def language(model: Any, computed: Computed) -> int:
         return 2 * products + 4 * width * seen
     passed = computed.tokens - computed.prompts  # the root of a tree is its prompt's last token
     products = passed * (weights(model) - weights(head)) + computed.nodes * weights(head)
+    return 2 * products + attention_of(config) * (computed.told_pairs // 2 + computed.node_pairs)
+
+
+def attention_of(config: Any) -> int:
+    """Operations of all layers for one query and key that it sees."""
     heads: int = config.num_attention_heads
     width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
-    layers: int = config.num_hidden_layers
-    return 2 * products + 4 * width * layers * (computed.told_pairs // 2 + computed.node_pairs)
+    return 4 * width * int(config.num_hidden_layers)

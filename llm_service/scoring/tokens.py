@@ -9,6 +9,7 @@ whatever follows it, and a candidate the same tokens whatever precedes it.
                     space; SentencePiece ("▁left") adds its own
     seq2seq         prompt: the usual tokens, with the end token that T5 puts there
                     candidate: the tokens of its text without special tokens, and no space: it begins the decoder's text
+    encoder         prompt and candidate: the usual tokens, with special ones: each is a text of its own
 
 A prompt should not end with a space: the candidate adds its own.
 """
@@ -26,11 +27,11 @@ from llm_service.scoring.trie import Tokens
 class Boundary:
     """Turns prompts and candidates into token ids."""
 
-    def __init__(self, tokenizer: Any, seq2seq: bool) -> None:
+    def __init__(self, tokenizer: Any, seq2seq: bool, encoder: bool = False) -> None:
         self.tokenizer = tokenizer
-        self._known = functools.lru_cache(maxsize=65_536)(functools.partial(self.prompt, special=False))
+        self._known = functools.lru_cache(maxsize=65_536)(functools.partial(self.prompt, special=encoder))
         first = tokenizer.convert_ids_to_tokens(self.prompt("a", special=False)[0])
-        self._spaced = not seq2seq and not first.startswith("▁")
+        self._spaced = not seq2seq and not encoder and not first.startswith("▁")
 
     def prompt(self, text: str, special: bool = True) -> Tokens:
         """Token ids of a prompt. Use `special=False` if it already contains its special tokens (a chat template)."""

@@ -21,6 +21,7 @@ from learner.models.config import PolicyConfig
 from learner.models.language.language_model import LOCAL, place
 from learner.models.language.llm_policy import LanguagePolicy, parts_without_numbers
 from learner.models.weights import Weights, assert_same_shapes, get_weights
+from llm_service.backends.transformers.folder import class_for, encodes
 from llm_service.errors import UsageError
 
 ABOUT, HEADS, ADAPTERS = "policy.json", "heads.safetensors", "adapter_model.safetensors"
@@ -51,12 +52,14 @@ def _write_adapters(policy: LanguagePolicy, config: PolicyConfig, weights: Weigh
     from peft import LoraConfig
 
     layers = sorted({name.partition(".lora_")[0].rpartition(".")[2] for name in weights})
+    shape = policy.model.config
+    task = "SEQ_2_SEQ_LM" if shape.is_encoder_decoder else "FEATURE_EXTRACTION" if encodes(shape) else "CAUSAL_LM"
     LoraConfig(
         r=config.lm.lora_rank,
         lora_alpha=config.lm.lora_alpha,  # type: ignore[arg-type] # PEFT takes any number
         target_modules=layers,
         base_model_name_or_path=str(place(config.lm.folder)),
-        task_type="SEQ_2_SEQ_LM" if policy.model.config.is_encoder_decoder else "CAUSAL_LM",
+        task_type=task,
         inference_mode=True,
     ).save_pretrained(str(folder))
     write_arrays(folder / ADAPTERS, {_in_peft(name): value for name, value in weights.items()})
@@ -92,10 +95,10 @@ def read(folder: Path, config: PolicyConfig, spec: EnvSpec) -> Weights:
 
 
 def _body(folder: Path) -> Weights:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+    from transformers import AutoConfig
 
-    auto: Any = AutoModelForCausalLM
-    if AutoConfig.from_pretrained(folder, **LOCAL).is_encoder_decoder:
-        auto = AutoModelForSeq2SeqLM
-    model = auto.from_pretrained(folder, dtype="float32", use_safetensors=True, **LOCAL)
+    shape = AutoConfig.from_pretrained(folder, **LOCAL)
+    model = class_for(shape).from_pretrained(folder, dtype="float32", use_safetensors=True, **LOCAL)
+    if encodes(shape):
+        model.pooler = None  # it is not in the folder
     return {BODY + name: np.array(value.detach().numpy()) for name, value in model.named_parameters()}

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from llm_service import tiny
-from llm_service.backends.transformers.folder import check, read
+from llm_service.backends.transformers.folder import check, class_for, encodes, read
+from llm_service.embedding import EmbedderMissing, minilm_folder
 from llm_service.errors import UsageError
 from llm_service.scoring.tokens import Boundary
 
@@ -25,7 +26,16 @@ LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
 def place(name: str) -> Path:
-    """The folder that a name stands for; a tiny model is made if it is not there yet."""
+    """The folder that a name stands for; a tiny model is made if it is not there yet.
+
+    Raises:
+        UsageError: the package of MiniLM is not installed.
+    """
+    if name == "minilm":
+        try:
+            return Path(minilm_folder())
+        except EmbedderMissing as missing:
+            raise UsageError(f"{KEY}=minilm: {missing}") from None
     return tiny.folder(name) if name in tiny.NAMES else Path(name)
 
 
@@ -104,21 +114,22 @@ def skeleton(lm: Any) -> Any:
     Raises:
         UsageError: it has no layers of the names for adapters.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+    from transformers import AutoConfig
 
     shape = AutoConfig.from_pretrained(shape_of(lm.folder), **LOCAL)
-    auto = AutoModelForSeq2SeqLM if shape.is_encoder_decoder else AutoModelForCausalLM
     with torch.device("meta"):
-        model = auto.from_config(shape)
+        model = class_for(shape).from_config(shape)
+        if encodes(shape):
+            model.pooler = None
         prepare(model, lm)
     return model
 
 
 def inspect(lm: Any) -> Boundary:
-    """See whether the folder holds a model, as far as can be seen without its weights; its tokenizer.
+    """See whether the folder holds a model for `lm.head`, as far as can be seen without its weights; its tokenizer.
 
     Raises:
-        UsageError: as `load`.
+        UsageError: as `load`; or the head is not for such a model.
     """
     folder = shape_of(lm.folder)
     check(folder, "auto", KEY)  # where the GPUs are that `cuda` asks for is seen when roles are placed
@@ -132,4 +143,9 @@ def inspect(lm: Any) -> Boundary:
     except (ValueError, KeyError, OSError, ImportError, RuntimeError) as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UsageError(f"{KEY}: {folder} has no tokenizer that can be read: {line}") from None
-    return Boundary(tokenizer, bool(shape.is_encoder_decoder))
+    encoder = encodes(shape)
+    if lm.head != "actions" and encoder != (lm.head == "similarity"):
+        kind = f"is an encoder ({shape.model_type}), which writes no words" if encoder else "is not an encoder"
+        other = "similarity" if encoder else "scores"
+        raise UsageError(f"policy.lm.head={lm.head}: {folder} {kind}: use head={other}, or head=actions")
+    return Boundary(tokenizer, bool(shape.is_encoder_decoder), encoder)

@@ -8,13 +8,15 @@
     AFlan-T5   actions   all                         NPA        actions   none
     NPE        scores    embeddings
 
-Any local Hugging Face folder: the T5 family, or decoder-only. Dropout is off wherever the policy acts or learns, so
+Any local Hugging Face folder: the T5 family, or decoder-only; or an encoder of BERT's family, whose policy is a softmax
+over how alike the prompt and each action's name are (`head=similarity`), or has action heads. Dropout is off wherever the policy acts or learns, so
 that PPO's ratio is 1 where nothing has changed. A prompt is computed once, however many candidates follow it, forward
 and backward (`llm_service/scoring`); what is computed at a time is a micro-batch, and gradients add up over them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,12 +34,16 @@ from learner.models.language.prompter import Asked, Prompter, Rows, Texts, check
 from learner.models.policy import Policy
 from learner.optim.device import read, send
 from learner.optim.precision import arithmetic, whole
+from llm_service.backends.transformers.folder import encodes
 from llm_service.errors import ContextTooLong, UsageError
+from llm_service.scoring.likeness import Likeness
 from llm_service.scoring.scorer import Question, Scorer, Scores
 from llm_service.scoring.trie import Tokens
 
 FORBIDDEN = np.float32(-1e30)
 """Logit of an action that a state does not have: its probability is exactly 0, and so is its gradient."""
+COLDEST = 0.01
+"""Least temperature that is learned, so that logits stay within 100 of each other (Radford et al. 2021, section 2.5)."""
 
 
 class Parts(nn.Module):
@@ -49,6 +55,7 @@ class Parts(nn.Module):
         width = model.config.get_text_config().hidden_size  # T5 calls it d_model, and has this name, too
         self.value_head = _layers(width, lm.critic, 1, 1.0)
         self.action_head = _layers(width, lm.critic, actions, 0.01) if lm.head == "actions" else None
+        self.log_temperature = nn.Parameter(torch.tensor([math.log(lm.temperature)])) if lm.head == "similarity" else None
 
     @property
     def value_layer(self) -> nn.Linear:
@@ -83,14 +90,15 @@ class LanguagePolicy(Parts):
         model, tokenizer = load(lm, seed)
         super().__init__(model, lm, len(spec.action_names))
         self.in_half = in_half(lm)
-        self.scorer = Scorer(
-            self.model,
-            tokenizer,
-            context=lm.context or None,
-            budget=lm.budget or budget(model, self.in_half, lm.checkpointing),
-            remember=0,
-            raw=lm.normalise == "compat",
-        )
+        limits = {
+            "context": lm.context or None,
+            "budget": lm.budget or budget(model, self.in_half, lm.checkpointing),
+        }
+        self.scorer: Scorer | Likeness
+        if encodes(model.config):
+            self.scorer = Likeness(self.model, tokenizer, **limits)
+        else:
+            self.scorer = Scorer(self.model, tokenizer, remember=0, raw=lm.normalise == "compat", **limits)
         assert self.scorer.boundary is not None
         self.prompter = Prompter(config, spec, self.scorer.boundary)
         self.fields, self.text_fields = self.prompter.fields, self.prompter.text_fields
@@ -152,8 +160,9 @@ class LanguagePolicy(Parts):
 
     def _answers(self, asked: Sequence[Asked]) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor, Sequence[Tensor]]]:
         """Of questions about B states: which [b], logits [b, A], values [b], and for each, its names' tokens [K, L]."""
-        if self.action_head is not None:  # one short candidate: nothing is asked about it
-            questions: list[Question] = [(question.prompt, ((0,),)) for question in asked]
+        if self.action_head is not None:  # nothing is asked about a candidate; a model that writes needs a short one
+            least = () if isinstance(self.scorer, Likeness) else ((0,),)
+            questions: list[Question] = [(question.prompt, least) for question in asked]
         else:
             questions = [(question.prompt, question.candidates) for question in asked]
         width = self.width(asked)
@@ -188,7 +197,10 @@ class LanguagePolicy(Parts):
         return max([self.prompter.size, *(question.places[-1] + 1 for question in asked)])
 
     def _computed(self, questions: Sequence[Question]) -> Iterator[tuple[list[int], Scores]]:
-        batches = self.scorer.micro_batches(questions, "tokens" if self.lm.normalise == "tokens" else "none")
+        if isinstance(self.scorer, Likeness):
+            batches = self.scorer.micro_batches(questions)
+        else:
+            batches = self.scorer.micro_batches(questions, "tokens" if self.lm.normalise == "tokens" else "none")
         while True:
             try:
                 # Around each batch alone: what its receiver does is not ours.
@@ -207,13 +219,16 @@ class LanguagePolicy(Parts):
         """Scores [K] of each state's actions -> logits [b, size]."""
         if self.lm.normalise == "compat":
             scores = [own + _missing(names).to(own) for own, (_, names, _) in zip(scores, asked, strict=True)]
+        temperature: float | Tensor = self.lm.temperature
+        if self.log_temperature is not None:
+            temperature = self.log_temperature.exp().clamp(min=COLDEST)
         if all(len(places) == size for _, _, places in asked):
-            return torch.stack(list(scores)) / self.lm.temperature
+            return torch.stack(list(scores)) / temperature
         logits = scores[0].new_full((len(scores), size), float(FORBIDDEN))
         rows = [row for row, (_, _, places) in enumerate(asked) for _ in places]
         at = [place for _, _, places in asked for place in places]
         there = send({"rows": np.array(rows), "at": np.array(at)}, self.device)
-        return logits.index_put((there["rows"], there["at"]), torch.cat(list(scores)) / self.lm.temperature)
+        return logits.index_put((there["rows"], there["at"]), torch.cat(list(scores)) / temperature)
 
 
 AnyPolicy = Policy | LanguagePolicy
@@ -231,6 +246,8 @@ def check_language_policy(config: PolicyConfig, spec: EnvSpec) -> None:
         raise ValueError(
             f"policy.lm.head=actions has a logit for each action, and those of {spec.id} differ: use head=scores"
         )
+    if lm.head == "similarity" and lm.normalise != "none":
+        raise ValueError(f"policy.lm.normalise={lm.normalise} is for sums of log-probabilities: head=similarity has none")
     check_names(spec.action_names)
 
 

@@ -29,7 +29,7 @@ from pydantic import Field
 
 from llm_service.backends import Backend
 from llm_service.backends.transformers.folder import check as check_folder
-from llm_service.backends.transformers.folder import content, fingerprint, padding_token, read
+from llm_service.backends.transformers.folder import content, encodes, fingerprint, padding_token, read
 from llm_service.config import Part
 from llm_service.errors import BackendError, ContextTooLong, Overloaded, Refused, UsageError
 from llm_service.records import Call, Reply, Verb
@@ -92,6 +92,10 @@ class LocalModel(Backend):
 
         folder = Path(config.folder).expanduser()
         self._network, self._tokenizer = read(folder, config.dtype, config.device)
+        if encodes(self._network.config):
+            raise UsageError(
+                f"llm.folder: {folder} is an encoder, which reads texts and writes none: use it as llm.embedding.folder"
+            )
         self.max_batch = config.max_batch
         self._seq2seq = bool(self._network.config.is_encoder_decoder)
         self._name = f"{folder.resolve().name}-{fingerprint(folder)}-{str(self._network.dtype).removeprefix('torch.')}"

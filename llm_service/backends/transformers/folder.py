@@ -15,6 +15,8 @@ import numpy as np
 
 from llm_service.errors import UsageError
 
+ENCODERS = ("bert", "distilbert", "electra", "modernbert", "mpnet", "nomic_bert", "roberta", "xlm-roberta")
+"""Kinds of models that read texts and write none."""
 SAMPLES = 256
 """Number of blocks of each weights file that the fingerprint reads."""
 BLOCK = 4096
@@ -79,6 +81,20 @@ def check(folder: Path, device: str, key: str = "llm.folder") -> None:
         raise UsageError(f"{place}: there is no GPU that PyTorch can use: set {place}=cpu")
 
 
+def encodes(shape: Any) -> bool:
+    """Whether a model of this configuration is an encoder alone: it has states of a text, but no next token."""
+    return shape.model_type in ENCODERS and not getattr(shape, "is_decoder", False)
+
+
+def class_for(shape: Any) -> Any:
+    """The class of transformers that builds a model of this configuration."""
+    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    if encodes(shape):
+        return AutoModel
+    return AutoModelForSeq2SeqLM if shape.is_encoder_decoder else AutoModelForCausalLM
+
+
 def read(
     folder: Path, dtype: str, device: str, key: str = "llm.folder", *, weights: bool = True, noise: bool = True
 ) -> tuple[Any, Any]:
@@ -99,7 +115,7 @@ def read(
     kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
 
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
     from transformers.utils import logging as library_logging
 
     library_logging.disable_progress_bar()
@@ -110,7 +126,7 @@ def read(
             for name, value in shape.to_dict().items():
                 if "drop" in name and isinstance(value, float):
                     setattr(shape, name, 0.0)
-        auto = AutoModelForSeq2SeqLM if shape.is_encoder_decoder else AutoModelForCausalLM
+        auto = class_for(shape)
         if weights:
             network = auto.from_pretrained(folder, config=shape, dtype=dtype, use_safetensors=True, **local).eval()
         else:
@@ -121,13 +137,16 @@ def read(
         tokenizer = AutoTokenizer.from_pretrained(folder, **local)
     except (ValueError, KeyError, OSError, ImportError, RuntimeError) as error:
         raise UsageError(f"{key}: {folder} has no tokenizer that can be read: {_first_line(error)}") from None
-    old = network.generation_config  # ignore the publisher's defaults (penalties, sampling): the call decides
-    network.generation_config = GenerationConfig(
-        eos_token_id=old.eos_token_id if old.eos_token_id is not None else tokenizer.eos_token_id,
-        bos_token_id=old.bos_token_id,
-        pad_token_id=padding_token(tokenizer),
-        decoder_start_token_id=old.decoder_start_token_id,
-    )
+    if encodes(shape):
+        network.pooler = None  # nothing reads what it makes of the first token
+    else:
+        old = network.generation_config  # ignore the publisher's defaults (penalties, sampling): the call decides
+        network.generation_config = GenerationConfig(
+            eos_token_id=old.eos_token_id if old.eos_token_id is not None else tokenizer.eos_token_id,
+            bos_token_id=old.bos_token_id,
+            pad_token_id=padding_token(tokenizer),
+            decoder_start_token_id=old.decoder_start_token_id,
+        )
     on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     return network.to("cuda" if on_gpu else "cpu"), tokenizer
 

@@ -48,7 +48,9 @@ def check(config: Configuration, spec: EnvSpec) -> None:
     assert_suits("cloning", config, spec, head="actor_critic", memory="none", stack=1)
     policy = config.policy
     if policy.network == "language_model" and policy.lm.head != "actions" and policy.lm.tune == "none":
-        raise ValueError("policy.lm.tune=none leaves nothing to fit of what the model says of actions: use tune=lora or all")
+        raise ValueError(
+            "policy.lm.tune=none leaves nothing to fit of what the model says of actions: use tune=lora or all"
+        )
     collects, player = not config.stages or "collect" in config.stages, config.method.part(CollectConfig).player
     if collects and player == "language_model":
         zero_shot.check(config, spec)

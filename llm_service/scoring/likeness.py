@@ -93,12 +93,13 @@ class Likeness:
         if torch.is_grad_enabled():
             self.learned += computed
         ids = np.zeros((len(texts), max(map(len, texts))), np.int64)
-        real = np.zeros(ids.shape, np.int64)
+        real = np.zeros(ids.shape, np.bool_)
         for row, text in enumerate(texts):
-            ids[row, : len(text)], real[row, : len(text)] = text, 1
-        mask = placed(real, self.model.device)
-        states = self.model(input_ids=placed(ids, self.model.device), attention_mask=mask).last_hidden_state
-        mean: Tensor = (states.float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+            ids[row, : len(text)], real[row, : len(text)] = text, True
+        there = placed(real, self.model.device)
+        seen = there[:, None, None].expand(-1, 1, ids.shape[1], -1)  # of a mask [N, L] the library would read values
+        states = self.model(input_ids=placed(ids, self.model.device), attention_mask=seen).last_hidden_state
+        mean: Tensor = (states.float() * there[..., None]).sum(1) / there.sum(1, keepdim=True)
         return mean
 
     def _refuse(self, prompt: Tokens, candidates: Sequence[Tokens], index: int) -> None:

@@ -14,6 +14,8 @@ import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import (
     AutoTokenizer,
+    BertConfig,
+    BertModel,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaForCausalLM,
@@ -29,14 +31,17 @@ from learner.group import build_policy, get_weights, set_weights
 from learner.models import PolicyConfig
 from learner.models.config import HISTORY as FIELD
 from learner.models.config import remembered
-from learner.models.language.llm_policy import FORBIDDEN
+from learner.models.language.llm_policy import FORBIDDEN, check_language_policy, check_model
 from learner.models.language.prompt import State
 from llm_service import tiny
 from llm_service.errors import UsageError
+from llm_service.scoring.likeness import Likeness
 from tests.learner.doors import Doors
 
 WORLD, OPTIONS = "babyai/GoToRedBall", {"captions": True, "actions": 6}
 FAMILIES = ("t5", "flan", "llama", "gpt2")
+ENCODER = {"head": "similarity", "temperature": 0.3}
+"""What the model `bert` needs: it writes no words."""
 BOTH = ("t5", "llama")
 
 torch.set_num_threads(1)  # of such small products, as in an actor: threads would wait for each other
@@ -62,16 +67,20 @@ def models():
             "flan": T5ForConditionalGeneration(flan),
             "gpt2": GPT2LMHeadModel(gpt2),
         }
-        assert flan.dropout_rate == gpt2.resid_pdrop == 0.1
+        bert = BertConfig(
+            vocab_size=1024, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
+        )
+        made["bert"] = BertModel(bert)
+        assert flan.dropout_rate == gpt2.resid_pdrop == bert.hidden_dropout_prob == 0.1
         for name, model in made.items():
             with torch.no_grad():
                 for weight in model.parameters():
                     if weight.dim() > 1 and name != "flan":
                         weight.normal_(std=0.1)
             model.save_pretrained(folder / name)
-        for name, other in (("flan", "t5"), ("gpt2", "llama")):
+        for name, other in (("flan", "t5"), ("gpt2", "llama"), ("bert", "t5")):
             AutoTokenizer.from_pretrained(folder / other).save_pretrained(folder / name)
-    return {name: folder / name for name in FAMILIES}
+    return {name: folder / name for name in (*FAMILIES, "bert")}
 
 
 def config_of(name, prompt=None, **lm):
@@ -106,8 +115,14 @@ def at(obs, index):
 
 
 def alone(policy, text, names):
-    """By the model's own forward: of each name, raw logits of its tokens and their normalisers; and the state."""
+    """By the model's own forward: of each name, raw logits of its tokens and their normalisers; and the state. Of an
+    encoder, each name's cosine and 0."""
     tokenizer, model = policy.scorer.boundary.tokenizer, policy.model
+    if isinstance(policy.scorer, Likeness):
+        state, *named = (
+            model(torch.tensor([tokenizer(one).input_ids])).last_hidden_state[0].mean(0) for one in (text, *names)
+        )
+        return [(torch.nn.functional.cosine_similarity(state, name, dim=0)[None], 0.0) for name in named], state
     prompt, found = tokenizer(text).input_ids, []
     for name in names:
         if model.config.is_encoder_decoder:
@@ -138,7 +153,8 @@ def reference(policy, obs, texts):
         else:
             scores = [raw - normaliser for raw, normaliser in found]
             means = [s.mean() if lm.normalise == "tokens" else s.sum() for s in scores]
-            logits.append(torch.stack(means) / lm.temperature)
+            temperature = lm.temperature if policy.log_temperature is None else policy.log_temperature.exp()
+            logits.append(torch.stack(means) / temperature)
         values.append(policy.value_head(state)[0])
     return torch.stack(logits), torch.stack(values)
 
@@ -191,6 +207,34 @@ def test_logits_of_a_head_of_its_own_ask_nothing_about_the_names(name):
     asked = policy.prompter.ask(obs, texts)
     others = [question._replace(candidates=((9, 8, 7), (5,))) for question in asked]
     assert all(torch.equal(a, b) for a, b in zip(policy.answer(asked), policy.answer(others), strict=True))
+
+
+@pytest.mark.parametrize("lm", [ENCODER, {"head": "actions"}], ids=["similarity", "actions"])
+def test_an_encoder_says_how_alike_a_state_and_each_name_are(lm):
+    policy, (obs, texts) = policy_of("bert", **lm), states()
+    found = policy.decide(obs, texts)
+    same(found, reference(policy, obs, texts))
+    assert found[0].std() > 0.01
+    if policy.log_temperature is not None:
+        with torch.no_grad():
+            policy.log_temperature.fill_(-9.0)  # colder than is allowed
+        cosines = found[0] * lm["temperature"]
+        torch.testing.assert_close(policy.decide(obs, texts)[0], cosines / 0.01, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "lm", "message"),
+    [
+        ("bert", {}, r"head=scores: .*bert is an encoder \(bert\), which writes no words: use head=similarity"),
+        ("t5", {"head": "similarity"}, r"head=similarity: .*t5 is not an encoder: use head=scores, or head=actions"),
+        ("bert", ENCODER | {"normalise": "tokens"}, "normalise=tokens is for sums of log-probabilities"),
+    ],
+)
+def test_a_head_that_is_not_for_a_model_is_one_sentence(name, lm, message):
+    config, spec = config_of(name, **lm), envs.spec(WORLD, **OPTIONS)
+    check = check_language_policy if "normalise" in lm else check_model
+    with pytest.raises((UsageError, ValueError), match=message):
+        check(config, spec)
 
 
 def test_dropout_is_off_where_the_models_configuration_has_some():
@@ -349,8 +393,10 @@ def test_adapters_merged_into_the_weights_say_the_same(name):
         ("llama", {"tune": "lora", "lora_rank": 4, "precision": "bfloat16"}),
         ("flan", {"tune": "none", "head": "actions"}),
         ("gpt2", {}),
+        ("bert", ENCODER),
+        ("bert", ENCODER | {"tune": "lora", "lora_rank": 4}),
     ],
-    ids=["t5-lora", "llama-lora", "llama-lora-bfloat16", "flan-heads", "gpt2-all"],
+    ids=["t5-lora", "llama-lora", "llama-lora-bfloat16", "flan-heads", "gpt2-all", "bert-all", "bert-lora"],
 )
 def test_what_travels_makes_another_policy_the_same(name, lm, tmp_path):
     policy, (obs, texts) = policy_of(name, **lm), states()

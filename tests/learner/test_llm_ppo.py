@@ -21,7 +21,7 @@ from learner.optim.collective import Group
 from tests.learner.doors import Doors
 from tests.learner.ranks import both
 from tests.learner.setups import ppo_of
-from tests.learner.test_llm_policy import OPTIONS, WORLD, config_of, models, reference
+from tests.learner.test_llm_policy import ENCODER, OPTIONS, WORLD, config_of, models, reference
 from tests.learner.test_losses import reference as loss_terms
 
 SEED, VERSION = 3, 5
@@ -94,8 +94,9 @@ def assert_near(found, expected, share=1e-5):
         ("gpt2", True, {"budget": 300}),
         ("flan", True, {"normalise": "compat", "temperature": 20.0}),
         ("gpt2", False, {"head": "actions", "checkpointing": True}),
+        ("bert", True, ENCODER | {"checkpointing": True}),
     ],
-    ids=["t5", "llama-checkpointing", "flan-dropout-checkpointing", "gpt2-dropout", "compat", "actions"],
+    ids=["t5", "llama-checkpointing", "flan-dropout-checkpointing", "gpt2-dropout", "compat", "actions", "bert"],
 )
 def test_ratios_are_1_where_nothing_has_changed(name, sync, lm):
     policy, chunks = play(explorer(name, WORDY, **lm), chunks=3, sync=sync)
@@ -150,8 +151,10 @@ def by_the_book(policy, chunks, config):
         ("gpt2", {"normalise": "compat", "temperature": 20.0}),
         ("flan", {"tune": "lora", "lora_rank": 4}),
         ("llama", {"tune": "none", "head": "actions"}),
+        ("bert", ENCODER),
+        ("bert", ENCODER | {"tune": "lora", "lora_rank": 4}),
     ],
-    ids=["t5", "llama-checkpointing", "gpt2-compat", "flan-lora", "llama-heads"],
+    ids=["t5", "llama-checkpointing", "gpt2-compat", "flan-lora", "llama-heads", "bert", "bert-lora"],
 )
 def test_the_gradient_is_that_of_each_actions_text_alone(name, lm):
     policy, chunks = play(explorer(name, **lm), size=2)
@@ -268,7 +271,9 @@ def test_two_ranks_average_to_the_gradient_of_one_process_with_both_chunks(tmp_p
 )
 def test_only_what_is_tuned_moves(name, lm):
     policy, chunks = play(explorer(name, **lm))
-    parts = {"lora": ("lora_", "value_head"), "none": ("value_head", "action_head"), "all": ("",)}[lm["tune"]]
+    parts = {"lora": ("lora_", "value_head", "log_temperature"), "none": ("value_head", "action_head"), "all": ("",)}[
+        lm["tune"]
+    ]
     tuned = {key for key, _ in policy.named_parameters() if any(part in key for part in parts)}
     assert set(policy.payload()) == tuned
     before = {key: p.detach().clone() for key, p in policy.named_parameters()}
@@ -288,8 +293,9 @@ def test_only_what_is_tuned_moves(name, lm):
         ("llama", {"tune": "lora", "lora_rank": 8}),
         ("llama", {"tune": "lora", "lora_rank": 8, "precision": "bfloat16"}),
         ("flan", {"tune": "none", "head": "actions"}),
+        ("bert", ENCODER),
     ],
-    ids=["t5-all", "llama-lora", "llama-lora-bfloat16", "flan-heads"],
+    ids=["t5-all", "llama-lora", "llama-lora-bfloat16", "flan-heads", "bert"],
 )
 def test_what_was_rewarded_becomes_more_probable(name, lm):
     """A world that pays for one action, whatever is seen."""
@@ -348,7 +354,7 @@ def test_the_ratio_of_tokens_has_the_gradient_of_the_tokens_that_were_said():
     obs = {name: column.numpy() for name, column in batch.flat_obs.items()}
     learner.gradient.zero_()
     for rows, _, _, tokens in policy.spelt(obs, batch.texts, steps.action):
-        several = (tokens != 0).sum(-1)
+        several = (tokens != 0).sum(-1).clamp(min=1)
         assert several.max() > 1
         gain = torch.from_numpy((steps.advantage * steps.weight)[rows])
         (-(gain * tokens.sum(-1) / several).sum() / len(steps.action)).backward()

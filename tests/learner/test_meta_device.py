@@ -189,7 +189,7 @@ def test_meta_device_fits_preferences():
 def moved(policy):
     """A language model of the processor, as it would be if it had been loaded there."""
     policy.to("meta")
-    if hasattr(policy.scorer._network, "packed"):  # what GPUs compute with
+    if hasattr(getattr(policy.scorer, "_network", None), "packed"):  # what GPUs compute with
         policy.scorer._network.packed = True
     return policy
 
@@ -203,6 +203,8 @@ def moved(policy):
         ("flan", {"head": "actions"}),
         ("llama", {"tune": "lora"}),
         ("gpt2", {}),
+        ("bert", test_llm_policy.ENCODER),
+        ("bert", {"head": "actions"}),
     ],
     ids=str,
 )

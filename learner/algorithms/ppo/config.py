@@ -33,7 +33,8 @@ class PPOConfig(Part):
     max_lag: int = 4
     """Chunks made more than this many versions ago are dropped; younger stale ones are corrected by V-trace."""
     ratio: Literal["action", "token"] = "action"
-    """Language models: whether the ratio is clipped for the whole action or for each token of its name."""
+    """Language models: whether the ratio is clipped for the whole action or for each token of its name, with the
+    token's probability among the names of the state's actions."""
     reference_kl: float = 0.0
     """Weight of KL(policy || initial policy): the penalty for moving away from the policy that training began with."""
     critic_warmup: int = 0

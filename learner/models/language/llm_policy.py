@@ -9,9 +9,10 @@
     NPE        scores    embeddings
 
 Any local Hugging Face folder: the T5 family, or decoder-only; or an encoder of BERT's family, whose policy is a softmax
-over how alike the prompt and each action's name are (`head=similarity`), or has action heads. Dropout is off wherever the policy acts or learns, so
-that PPO's ratio is 1 where nothing has changed. A prompt is computed once, however many candidates follow it, forward
-and backward (`llm_service/scoring`); what is computed at a time is a micro-batch, and gradients add up over them.
+over how alike the prompt and each action's name are (`head=similarity`), or has action heads. Dropout is off wherever
+the policy acts or learns, so that PPO's ratio is 1 where nothing has changed. A prompt is computed once, however many
+candidates follow it, forward and backward (`llm_service/scoring`); what is computed at a time is a micro-batch, and
+gradients add up over them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from learner.models.language.language_model import in_half, inspect, load, skele
 from learner.models.language.memory import budget
 from learner.models.language.prompt import State, check_prompt
 from learner.models.language.prompter import Asked, Prompter, Rows, Texts, check_names
+from learner.models.language.spelling import token_log_probs
 from learner.models.policy import Policy
 from learner.optim.device import read, send
 from learner.optim.precision import arithmetic, whole
@@ -43,7 +45,7 @@ from llm_service.scoring.trie import Tokens
 FORBIDDEN = np.float32(-1e30)
 """Logit of an action that a state does not have: its probability is exactly 0, and so is its gradient."""
 COLDEST = 0.01
-"""Least temperature that is learned, so that logits stay within 100 of each other (Radford et al. 2021, section 2.5)."""
+"""Least temperature that is learned: a logit is at most 100 (Radford et al. 2021, section 2.5)."""
 
 
 class Parts(nn.Module):
@@ -55,7 +57,9 @@ class Parts(nn.Module):
         width = model.config.get_text_config().hidden_size  # T5 calls it d_model, and has this name, too
         self.value_head = _layers(width, lm.critic, 1, 1.0)
         self.action_head = _layers(width, lm.critic, actions, 0.01) if lm.head == "actions" else None
-        self.log_temperature = nn.Parameter(torch.tensor([math.log(lm.temperature)])) if lm.head == "similarity" else None
+        self.log_temperature = (
+            nn.Parameter(torch.tensor([math.log(lm.temperature)])) if lm.head == "similarity" else None
+        )
 
     @property
     def value_layer(self) -> nn.Linear:
@@ -151,12 +155,14 @@ class LanguagePolicy(Parts):
     def spelt(
         self, obs: Rows, texts: Texts, action: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor, Tensor]]:
-        """`pieces`, and the log-probability of each token of the name of `action` [B]: [b, L], 0 where it is over."""
+        """`pieces`, and the log-probability of each token of the name of `action` [B]: [b, L], 0 where it is over.
+
+        They are probabilities among the names of a state's actions (`spelling.py`), and add up to the action's.
+        """
         asked = self.prompter.ask(obs, texts)
-        for rows, logits, value, tokens in self._answers(asked):
-            chosen = [asked[row].places.index(int(action[row])) for row in rows.tolist()]
-            own = [each[place] for each, place in zip(tokens, chosen, strict=True)]
-            yield rows, logits, value, nn.utils.rnn.pad_sequence(own, batch_first=True)
+        for rows, logits, value, _ in self._answers(asked):
+            own = [asked[row] for row in rows.tolist()]
+            yield rows, logits, value, token_log_probs(logits, own, action[rows].tolist())
 
     def _answers(self, asked: Sequence[Asked]) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor, Sequence[Tensor]]]:
         """Of questions about B states: which [b], logits [b, A], values [b], and for each, its names' tokens [K, L]."""
@@ -247,7 +253,9 @@ def check_language_policy(config: PolicyConfig, spec: EnvSpec) -> None:
             f"policy.lm.head=actions has a logit for each action, and those of {spec.id} differ: use head=scores"
         )
     if lm.head == "similarity" and lm.normalise != "none":
-        raise ValueError(f"policy.lm.normalise={lm.normalise} is for sums of log-probabilities: head=similarity has none")
+        raise ValueError(
+            f"policy.lm.normalise={lm.normalise} is for sums of log-probabilities: head=similarity has none"
+        )
     check_names(spec.action_names)
 
 

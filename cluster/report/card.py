@@ -17,7 +17,8 @@ from cluster.runs.progress import duration
 from cluster.runs.run_data import stand_in
 from learner.models.config import HISTORY
 from learner.models.language.language_model import place
-from learner.models.language.llm_policy import LanguagePolicy
+from learner.models.language.llm_policy import COLDEST, LanguagePolicy
+from llm_service.backends.transformers.folder import class_for
 
 
 def card(run: Path, config: Config, policy: LanguagePolicy, folder: Path) -> str:
@@ -35,7 +36,12 @@ def card(run: Path, config: Config, policy: LanguagePolicy, folder: Path) -> str
         "license_name": "that-of-the-base-model",
         "tags": ["reinforcement-learning", "cairn", method],
     }
-    about = f"A language model that acts in `{config.env.id}` by scoring the names of actions. Trained with `{method}`."
+    how = {
+        "scores": "by scoring the names of actions",
+        "similarity": "by how alike a state and the name of each action are",
+        "actions": "by layers of its own on top of the model",
+    }
+    about = f"A language model that acts in `{config.env.id}` {how[lm.head]}. Trained with `{method}`."
     sections = {
         f"# {run.name}": [about],
         "## Results": _results(run),
@@ -106,8 +112,7 @@ def _program(config: Config, policy: LanguagePolicy, folder: Path) -> str:
     prompt, places = policy.prompter.told(env.begin(), 0, env.texts)
     assert policy.scorer.boundary is not None
     names = policy.scorer.boundary.candidates(list(places), "")
-    seq2seq = bool(policy.model.config.is_encoder_decoder)
-    auto = "AutoModelForSeq2SeqLM" if seq2seq else "AutoModelForCausalLM"
+    auto = class_for(policy.model.config).__name__
     lines = ["import torch", f"from transformers import {auto}, AutoTokenizer", "", f"folder = {str(folder)!r}"]
     if config.policy.lm.tune == "lora":
         lines.insert(1, "from peft import PeftModel")
@@ -119,6 +124,9 @@ def _program(config: Config, policy: LanguagePolicy, folder: Path) -> str:
     else:
         lines += [f"model = {auto}.from_pretrained(folder)"]
     lines += ["tokenizer = AutoTokenizer.from_pretrained(folder)", f"prompt = {prompt!r}"]
+    if policy.log_temperature is not None:
+        return "\n".join([*lines, *_alike(list(places), policy.log_temperature.exp().clamp(min=COLDEST).item())]) + "\n"
+    seq2seq = policy.model.config.is_encoder_decoder
     lines += [f"actions = {dict(zip(places, map(list, names), strict=True))!r}  # the tokens of each name"]
     lines += ["start = tokenizer(prompt, return_tensors='pt').input_ids", "for name, tokens in actions.items():"]
     lines += ["    ids = torch.tensor([tokens])", "    with torch.no_grad():"]
@@ -128,6 +136,23 @@ def _program(config: Config, policy: LanguagePolicy, folder: Path) -> str:
         lines += ["        logits = model(input_ids=torch.cat([start, ids], 1)).logits[:, start.shape[1] - 1 : -1]"]
     lines += ["    print(name, logits.log_softmax(-1).gather(-1, ids[..., None]).sum().item())"]
     return "\n".join(lines) + "\n"
+
+
+def _alike(actions: list[str], temperature: float) -> list[str]:
+    """The rest of the program, for an encoder."""
+    return [
+        f"actions, temperature = {actions!r}, {temperature!r}",
+        "",
+        "",
+        "def state(text):",
+        "    with torch.no_grad():",
+        "        return model(**tokenizer(text, return_tensors='pt')).last_hidden_state[0].mean(0)",
+        "",
+        "",
+        "for name in actions:",
+        "    likeness = torch.cosine_similarity(state(prompt), state(name), dim=0)",
+        "    print(name, (likeness / temperature).item())",
+    ]
 
 
 def _limits(run: Path, config: Config) -> Iterator[str]:

@@ -37,6 +37,7 @@ KINDS = {
     "llama": ["policy.lm.folder=tiny-llama"],
     "adapters": ["policy.lm.folder=tiny-llama", "policy.lm.tune=lora", "policy.lm.lora_rank=4"],
     "heads": ["policy.lm.folder=tiny-t5", "policy.lm.head=actions"],
+    "encoder": ["policy.lm.folder=minilm", "policy.lm.head=similarity", "learner.learning_rate=1e-5"],
 }
 
 

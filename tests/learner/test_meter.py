@@ -18,7 +18,7 @@ from learner.models.weights import get_weights
 from learner.optim import gpu
 from llm_service.scoring.computed import Computed
 from llm_service.scoring.trie import grow
-from tests.learner.test_llm_policy import OPTIONS, WORLD, at, config_of, policy_of, states
+from tests.learner.test_llm_policy import ENCODER, OPTIONS, WORLD, at, config_of, policy_of, states
 
 GPU = torch.device("cuda", 0)
 
@@ -29,15 +29,16 @@ def computed(asked):
     return Computed.of([len(prompt) for prompt in once], [len(grow(names).tokens) for names in once.values()])
 
 
-@pytest.mark.parametrize("name", ["flan", "llama", "gpt2"])
+@pytest.mark.parametrize("name", ["flan", "llama", "gpt2", "bert"])
 def test_operations_are_those_that_pytorch_counts(name):
     """Of one prompt and one name of a token, which nothing is padded for."""
-    policy = policy_of(name)
+    policy = policy_of(name, **ENCODER) if name == "bert" else policy_of(name)
     prompt = tuple(range(5, 69))
+    question = (prompt, () if name == "bert" else ((7,),))
     counted = FlopCounterMode(display=False)
     before = policy.scorer.computed
     with counted, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):  # products that are counted
-        policy.scorer.score_tokens([(prompt, ((7,),))])
+        list(policy.scorer.micro_batches([question]))
     told = flops.language(policy.model, policy.scorer.computed - before)
     assert told == pytest.approx(counted.get_total_flops(), rel=0.15)
 

@@ -78,5 +78,5 @@ def language(model: Any, computed: Computed) -> int:
 def attention_of(config: Any) -> int:
     """Operations of all layers for one query and key that it sees."""
     heads: int = config.num_attention_heads
-    width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
+    width: int = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
     return 4 * width * int(config.num_hidden_layers)

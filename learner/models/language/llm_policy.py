@@ -94,15 +94,13 @@ class LanguagePolicy(Parts):
         model, tokenizer = load(lm, seed)
         super().__init__(model, lm, len(spec.action_names))
         self.in_half = in_half(lm)
-        limits = {
-            "context": lm.context or None,
-            "budget": lm.budget or budget(model, self.in_half, lm.checkpointing),
-        }
+        context, tokens = lm.context or None, lm.budget or budget(model, self.in_half, lm.checkpointing)
         self.scorer: Scorer | Likeness
         if encodes(model.config):
-            self.scorer = Likeness(self.model, tokenizer, **limits)
+            self.scorer = Likeness(model, tokenizer, context=context, budget=tokens)
         else:
-            self.scorer = Scorer(self.model, tokenizer, remember=0, raw=lm.normalise == "compat", **limits)
+            raw = lm.normalise == "compat"
+            self.scorer = Scorer(model, tokenizer, context=context, budget=tokens, remember=0, raw=raw)
         assert self.scorer.boundary is not None
         self.prompter = Prompter(config, spec, self.scorer.boundary)
         self.fields, self.text_fields = self.prompter.fields, self.prompter.text_fields

@@ -64,6 +64,7 @@ class RolloutActor:
     def _make_env(self) -> DenseEnv:
         setup, n = self.setup, self.setup.actors.envs
         world = envs.make(setup.env_id, n, setup.seed, self.index * n, **setup.env_options)
+        world.group = setup.actors.group
         return wrap(world, setup.wrappers, self._setting)
 
     def _make_others(self, setup: ActorSetup, n: int) -> DenseEnv:
@@ -126,6 +127,8 @@ class RolloutActor:
         self.player.load(weights, version)
         if not self.obs:
             self.begin()
+        if self.setup.actors.group > 1 and self.sequence:  # episodes of a group begin together, and end within the chunk
+            self.obs = self.env.begin()
         if len(self.env.texts) > MOST_TEXTS:
             self._forget_texts()
         length, n = self.setup.actors.steps, self.env.num_envs
@@ -230,6 +233,7 @@ class RolloutActor:
             episode=record.episode,
             texts=texts,
             llm_status=record.llm_status,
+            group=self.setup.actors.group,
         )
 
     def _state(self) -> dict[str, NDArray[Any]]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
 from actors.language import LanguageSetup
 from envs.api import EnvSpec
 from envs.config import Part
@@ -26,6 +28,9 @@ class ActorsConfig(Part):
     """Envs per actor; they are stepped together."""
     steps: int = 64
     """Steps T per chunk."""
+    group: int = Field(default=1, ge=1)
+    """For `learner.ppo.advantage=grpo`, `rloo` and `gigpo`: so many neighbouring envs play equal episodes, whose
+    outcomes are compared. Above 1, each chunk begins new episodes in all envs; those that it cut off are left."""
     ahead: int = 0
     """Chunks that an actor is asked for in advance, so that it never waits for the controller. Each makes training data
     one to two versions older. Useful if many actors share few cores; ignored with `sync=true`."""

@@ -40,6 +40,8 @@ class Batch:
     fresh: bool  # every chunk was made by the current policy
     episode_starts: Tensor  # bool [T+1, N]: an episode ended right before this observation
     named: dict[str, NDArray[np.int64]]  # [T+1, N, ...] the text fields of `obs`, on the host always
+    episode: NDArray[np.int64]  # [T, N] counter of the episode in its env
+    group: NDArray[np.int64]  # [N] envs of a chunk with equal numbers played equal episodes at equal counters
 
     def on(self, where: torch.device) -> Batch:
         """The same batch with its tensors on a device, sent in one copy."""
@@ -61,6 +63,13 @@ class Batch:
     def flat_obs(self) -> dict[str, Tensor]:
         """[T * N, ...] of the steps taken."""
         return {name: column[:-1].flatten(0, 1) for name, column in self.obs.items()}
+
+    def equal_states(self) -> NDArray[np.int64]:
+        """[T * N] a number for each state that steps were taken in, equal where the observations are. For a batch on
+        the host."""
+        told = [column.reshape(len(column), -1) for column in arrays(self.flat_obs).values()]
+        found: NDArray[np.int64] = np.unique(np.concatenate(told, 1), axis=0, return_inverse=True)[1].ravel()
+        return found
 
     @property
     def done(self) -> NDArray[np.bool_]:
@@ -115,6 +124,10 @@ def collate(
         fresh=all(c.version == version for c in chunks),
         episode_starts=torch.from_numpy(np.concatenate([np.zeros_like(done[:1]), done])),
         named={n: obs[n] for n in policy.text_fields},
+        episode=np.concatenate([c.episode for c in chunks], 1),
+        group=np.concatenate(
+            [(start + np.arange(len(c.env_index))) // c.group for c, start in zip(chunks, starts, strict=False)]
+        ),
     )
 
 

@@ -210,6 +210,8 @@ class Chunk:
     # language
     texts: dict[int, str]  # hash -> text, every one that obs and final_obs name
     llm_status: NDArray[np.uint8]  # [T, N] how a language model's answer was had; 0: none was asked for
+    # groups
+    group: int = 1  # so many neighbouring envs played equal episodes, which began in this chunk; 1: each its own
 
     @property
     def steps(self) -> int:

@@ -42,6 +42,8 @@ class VectorEnv(GymnasiumFace):
         reward: float32 [N], what the last step gave, to those whose episode it ended too; written anew by each step.
         counted: bool [N], the envs that `report` is about; who plays a named episode in each clears those that are
             through.
+        group: so many neighbouring envs have equal episodes at equal counters, which `begin` makes equal. N and
+            `first_index` are multiples of it.
     """
 
     def __init__(self, env_spec: EnvSpec, num_envs: int, seed: int = 0, first_index: int = 0) -> None:
@@ -56,6 +58,7 @@ class VectorEnv(GymnasiumFace):
         self.failed = np.zeros(num_envs, np.bool_)
         self.reward = np.zeros(num_envs, np.float32)
         self.counted = np.ones(num_envs, np.bool_)
+        self.group = 1
         self.env_index = np.arange(first_index, first_index + num_envs, dtype=np.int32)
         self._rows = np.arange(num_envs)
         self._root = np.full(num_envs, seed, np.int64)
@@ -128,6 +131,8 @@ class VectorEnv(GymnasiumFace):
             self._seeds_named = True
             self._ahead = [{}] * self.num_envs
             self._episode[:] = -1
+        elif self.group > 1:
+            self._episode[:] = self._episode.max()
         self.events[:] = -1
         self._next_episode(self._rows)
         return self._observe(slice(None))
@@ -190,10 +195,15 @@ class VectorEnv(GymnasiumFace):
         seeds = []
         for i, k in zip(index.tolist(), episode.tolist(), strict=True):
             if k not in self._ahead[i]:  # several at a time: the first takes ten times as long as one more
-                root, env = int(self._root[i]), int(self.env_index[i])
+                root, env = int(self._root[i]), int(self._streams[i])
                 self._ahead[i] = {j: episode_seed(root, env, j) for j in range(k, k + AHEAD if k else 1)}
             seeds.append(self._ahead[i][k])
         return np.array(seeds, np.int64)
+
+    @property
+    def _streams(self) -> NDArray[np.int32]:
+        """[N] what, beside root and counter, the seeds of an env's episodes follow from."""
+        return self.env_index // np.int32(self.group)
 
     def _require_begun(self) -> None:
         if self._episode[0] < 0:

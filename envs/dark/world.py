@@ -91,7 +91,7 @@ class Dark(VectorEnv):
     # ---- episodes and steps -------------------------------------------------------------------------------------
 
     def _derived_seeds(self, index: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.int64]:
-        return episode_seeds(self._root[index], self.env_index[index], episode)
+        return episode_seeds(self._root[index], self._streams[index], episode)
 
     def _start(self, index: NDArray[np.intp], seeds: NDArray[np.int64]) -> None:
         before, task = self.task[index], self.env_spec.task(seeds)

@@ -71,7 +71,7 @@ class Runner(VectorEnv):
     # ---- episodes and steps -------------------------------------------------------------------------------------
 
     def _derived_seeds(self, index: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.int64]:
-        return episode_seeds(self._root[index], self.env_index[index], episode)
+        return episode_seeds(self._root[index], self._streams[index], episode)
 
     def _start(self, index: NDArray[np.intp], seeds: NDArray[np.int64]) -> None:
         for i, task in zip(index.tolist(), self.env_spec.task(seeds).tolist(), strict=True):

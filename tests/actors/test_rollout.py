@@ -209,3 +209,51 @@ def test_sampling_never_leaves_the_action_space():
     logits = torch.randn(1000, 5)
     assert sample(logits, np.full(1000, np.nextafter(np.float32(1), np.float32(0))))[0].max() <= 4
     assert sample(logits, np.zeros(1000, np.float32))[0].min() >= 0
+
+
+def grouped(env="babyai/GoToLocal", group=2, steps=80, **options):
+    made = setup(env, size=4, steps=steps, **options)
+    return replace(made, actors=made.actors.model_copy(update={"group": group}))
+
+
+def test_envs_of_a_group_play_equal_episodes_that_begin_with_each_chunk():
+    made = grouped()
+    policy, actor, seen = weights(made), RolloutActor(made, 0), []
+    for version in range(2):
+        summary, chunk = actor.rollout(policy, version)
+        assert chunk.group == 2
+        first = {name: column[0] for name, column in chunk.obs.items()}
+        for name, column in first.items():
+            np.testing.assert_array_equal(column[0], column[1], err_msg=name)
+            np.testing.assert_array_equal(column[2], column[3], err_msg=name)
+        assert any((column[0] != column[2]).any() for column in first.values())
+        assert len(set(chunk.episode[0].tolist())) == 1
+        seen.append(chunk.episode)
+        seeds = {}
+        for env, episode, seed in zip(*(getattr(summary.episodes, n) for n in ("env", "episode", "seed")), strict=True):
+            assert seeds.setdefault((env // 2, episode), seed) == seed
+        assert len(set(seeds.values())) == len(seeds)
+    assert seen[1].min() > seen[0].max()  # counters never come again
+
+
+def test_a_successor_continues_with_the_very_chunk_of_groups_that_was_lost():
+    made = grouped()
+    policy, actor = weights(made), RolloutActor(made, 0)
+    summary, _ = actor.rollout(policy, 0)
+    _, expected = actor.rollout(policy, 1)
+    _, again = RolloutActor(made, 0, 1, summary.state).rollout(policy, 1)
+    for name in ("action", "log_prob", "episode", "terminated", "value"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(expected, name), err_msg=name)
+    for name, column in expected.obs.items():
+        np.testing.assert_array_equal(again.obs[name], column, err_msg=name)
+
+
+def test_chunks_side_by_side_have_groups_of_their_own():
+    made = grouped(steps=4)
+    actor, policy = RolloutActor(made, 0), build_policy(made.policy, made.spec, 1)
+    chunks = [actor.rollout(get_weights(policy), 0)[1] for _ in range(2)]
+    batch = collate(chunks, policy, 0, 1.0)
+    assert batch.group.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert batch.episode.shape == (4, 8)
+    states = batch.equal_states().reshape(4, 8)[0]
+    assert states[0] == states[1] != states[2] == states[3] != states[4] == states[5]

@@ -71,7 +71,7 @@ class NativeBabyAI(BabyAI):
     # ---- episodes -----------------------------------------------------------------------------------------------
 
     def _derived_seeds(self, index: Index, episode: NDArray[np.int64]) -> NDArray[np.int64]:
-        return episode_seeds(self._root[index], self.env_index[index], episode) + self.drawn * DRAWN_FIRST
+        return episode_seeds(self._root[index], self._streams[index], episode) + self.drawn * DRAWN_FIRST
 
     def _start(self, index: Index, seeds: NDArray[np.int64]) -> None:
         drawn = seeds >= DRAWN_FIRST

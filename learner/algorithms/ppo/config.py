@@ -30,6 +30,12 @@ class PPOConfig(Part):
     """Stop the epochs of an update once the approximate KL exceeds this; none never stops."""
     normalise_advantage: bool = True
     """Normalise advantages to zero mean and unit variance over each batch (over all ranks)."""
+    advantage: Literal["gae", "grpo", "rloo", "gigpo"] = "gae"
+    """What an action is credited with. `gae`: rewards and a critic's values, in V-trace's form on stale chunks; by
+    turns, that is by actions: every token of an action shares its turn's advantage. `grpo`, `rloo`, `gigpo`: an
+    episode's outcome beside those of others that began alike, without a critic (`learner/algorithms/ppo/groups.py`)."""
+    omega: float = 1.0
+    """`gigpo`: weight of the comparison of steps in equal states, beside that of episodes."""
     max_lag: int = 4
     """Chunks made more than this many versions ago are dropped; younger stale ones are corrected by V-trace."""
     ratio: Literal["action", "token"] = "action"
@@ -59,4 +65,23 @@ def check_ppo(config: Configuration, spec: EnvSpec) -> None:
         raise ValueError(
             "learner.ppo.ratio=token needs actions that are spelt: policy.network=language_model, lm.head=scores"
         )
+    if config.learner.part(PPOConfig).advantage != "gae":
+        _check_groups(config)
+    elif config.actors.group > 1:
+        raise ValueError("actors.group is for learner.ppo.advantage=grpo, rloo or gigpo: with gae, set it to 1")
     assert_arithmetic(config.learner.autocast, config.learner.device)
+
+
+def _check_groups(config: Configuration) -> None:
+    """Can episodes be compared with others of their group?"""
+    ppo, actors = config.learner.part(PPOConfig), config.actors
+    key = f"learner.ppo.advantage={ppo.advantage}"
+    if actors.group < 2 or actors.envs % actors.group:
+        raise ValueError(
+            f"{key} compares episodes that began alike: set actors.group to 2 or more, a divisor of actors.envs="
+            f"{actors.envs}; got {actors.group}"
+        )
+    if ppo.critic_warmup or ppo.normalise_value:
+        raise ValueError(f"{key} has no critic: learner.ppo.critic_warmup and normalise_value are for gae")
+    if config.policy.memory != "none":
+        raise ValueError(f"{key} begins all episodes anew with each chunk: policy.memory=gru is for gae")

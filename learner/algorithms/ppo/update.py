@@ -9,8 +9,7 @@ only queues operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,16 +22,17 @@ from learner.algorithms import Algorithm, AlgorithmSetup
 from learner.algorithms.ppo import losses
 from learner.algorithms.ppo.advantages import next_values, vtrace
 from learner.algorithms.ppo.config import PPOConfig, check_ppo
+from learner.algorithms.ppo.groups import credit
 from learner.algorithms.ppo.outputs import Outputs, numbers
+from learner.algorithms.ppo.reference import Reference
 from learner.algorithms.ppo.steps import Steps
 from learner.algorithms.ppo.value_scale import ValueScale
-from learner.batch import Batch, arrays, collate
+from learner.batch import Batch, collate
 from learner.checkpoint import Arrays
 from learner.config import Configuration, own
 from learner.models.language.llm_policy import LanguagePolicy
-from learner.models.weights import Weighted, Weights, assert_same_shapes
 from learner.optim.adam import Adam, optimiser_step, side_by_side
-from learner.optim.device import read, read_mean
+from learner.optim.device import read_mean
 from learner.optim.precision import halves
 
 REPORT = (*losses.REPORT, "reference_kl", "gradient_norm", "skipped")
@@ -46,53 +46,6 @@ class Terms(NamedTuple):
     loss: losses.Loss
     pull: float  # weight of KL(policy || reference)
     advantage: float  # what advantages are multiplied by
-
-
-class Reference:
-    """The initial policy, to which a pretrained policy is kept close.
-
-    It has two uses. `reference_kl` penalises, throughout training, moving away from the initial policy. `critic_warmup`
-    holds the policy in place while its values are learned: an untrained critic yields advantages of noise, and within
-    some thousand steps noise destroys what a policy had learned before. The body that policy and values share is free
-    to learn meanwhile: with a frozen body, the values explained a tenth as much.
-    """
-
-    def __init__(self, policy: Weighted) -> None:
-        self._policy = policy
-        self.begin()
-
-    def begin(self) -> None:
-        """The policy got its initial weights."""
-        self._weights = self._copies()
-
-    @property
-    def weights(self) -> Weights:
-        """The initial weights."""
-        return {name: np.array(read(value)) for name, value in self._weights.items()}
-
-    def restore(self, weights: Weights) -> None:
-        """Set the initial weights; ValueError if they belong to another policy."""
-        assert_same_shapes(self._weights, weights)
-        for name, value in self._weights.items():
-            value.copy_(torch.from_numpy(np.array(weights[name])))
-
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Within this context, the policy has its initial weights. Both copies are on its device, so that the host does
-        not wait."""
-        own = self._copies()
-        try:
-            self._load(self._weights)
-            yield
-        finally:
-            self._load(own)
-
-    def _copies(self) -> dict[str, Tensor]:
-        return {name: value.clone() for name, value in self._policy.payload().items()}
-
-    def _load(self, weights: Mapping[str, Tensor]) -> None:
-        for name, value in self._policy.payload().items():
-            value.copy_(weights[name])
 
 
 class PPO(Algorithm):
@@ -170,19 +123,30 @@ class PPO(Algorithm):
         config, ppo = self.config, self.ppo
         rate = config.step_size(env_steps)
         terms = self._terms(env_steps)
-        if not isinstance(self.policy, LanguagePolicy):  # which makes prompts of them, on the host
+        language = isinstance(self.policy, LanguagePolicy)
+        states = batch.equal_states() if language or ppo.advantage == "gigpo" else None
+        if not language:  # which makes prompts of them, on the host
             batch = batch.on(self.policy.device)
         old_log_prob, value, final_value = self._current(batch)
         if self.scale:
             value, final_value = self.scale.restore_units(value), self.scale.restore_units(final_value)
         rho = np.exp(old_log_prob - batch.log_prob)
-        following = next_values(value, batch.terminated, batch.truncated, batch.final_index, final_value)
-        advantage, target = vtrace(
-            batch.reward, value[:-1], following, batch.done, rho, config.discount, ppo.gae_lambda
-        )
-        if ppo.normalise_advantage:
-            mean, mean_square = self.group.mean([float(advantage.mean()), float(np.square(advantage).mean())])
-            advantage = (advantage - mean) / (np.sqrt(max(mean_square - mean * mean, 0.0)) + 1e-8)
+        weight, target = np.minimum(rho, np.float32(1)), value[:-1]
+        if ppo.advantage == "gae":
+            following = next_values(value, batch.terminated, batch.truncated, batch.final_index, final_value)
+            advantage, target = vtrace(
+                batch.reward, value[:-1], following, batch.done, rho, config.discount, ppo.gae_lambda
+            )
+            if ppo.normalise_advantage:
+                mean, mean_square = self.group.mean([float(advantage.mean()), float(np.square(advantage).mean())])
+                advantage = (advantage - mean) / (np.sqrt(max(mean_square - mean * mean, 0.0)) + 1e-8)
+            unexplained = float(np.var(target - value[:-1])) / max(float(np.var(target)), 1e-8)
+            said = {"losses/explained_variance": 1 - unexplained}
+        else:
+            alike = np.zeros_like(batch.action) if states is None else states.reshape(batch.action.shape)
+            given = (batch.reward, batch.done, batch.episode, batch.group, alike)
+            advantage, counts = credit(ppo.advantage, *given, config.discount, ppo.omega)
+            weight, said = weight * counts, {"policy/unfinished": 1 - float(counts.mean())}
         advantage *= terms.advantage
         told, wanted = value[:-1], target
         if self.scale:
@@ -197,7 +161,7 @@ class PPO(Algorithm):
             action=batch.action.ravel(),
             log_prob=old_log_prob.ravel(),
             advantage=advantage.astype(np.float32).ravel(),
-            weight=np.minimum(rho, np.float32(1)).ravel(),
+            weight=weight.ravel(),
             value=told.ravel(),
             target=wanted.ravel(),
             reference=reference,
@@ -205,7 +169,7 @@ class PPO(Algorithm):
         ).on(self.policy.device)
         reports: list[Any] = []
         for epoch in range(ppo.epochs):
-            minibatches = self._minibatches(batch, version, epoch)
+            minibatches = self._minibatches(batch, states if language else None, version, epoch)
             epoch_reports = [self._step(batch, steps, index, rate, terms) for index in minibatches]
             reports += epoch_reports
             if ppo.target_kl is not None:
@@ -217,11 +181,10 @@ class PPO(Algorithm):
             del means["reference_kl"]
         if means["skipped"] == 1:
             raise FloatingPointError("no gradient of this update was finite; rewards or observations may not be")
-        unexplained = float(np.var(target - value[:-1])) / max(float(np.var(target)), 1e-8)
         return {f"losses/{name}": number for name, number in means.items()} | {
-            "losses/explained_variance": 1 - unexplained,
             "losses/learning_rate": rate,
             "policy/rho": float(rho.mean()),
+            **said,
         }
 
     def _current(self, batch: Batch) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
@@ -237,22 +200,22 @@ class PPO(Algorithm):
         ppo = self.ppo
         if env_steps < ppo.critic_warmup:
             return Terms(losses.Loss(ppo.clip, None, ppo.value_coefficient, 0.0), max(HOLD, ppo.reference_kl), 0)
-        weights = ppo.value_coefficient, ppo.entropy_coefficient
+        weights = ppo.value_coefficient if ppo.advantage == "gae" else 0.0, ppo.entropy_coefficient
         return Terms(losses.Loss(ppo.clip, ppo.value_clip, *weights), ppo.reference_kl, 1)
 
-    def _minibatches(self, batch: Batch, version: int, epoch: int) -> Iterator[NDArray[np.int64]]:
+    def _minibatches(
+        self, batch: Batch, states: NDArray[np.int64] | None, version: int, epoch: int
+    ) -> Iterator[NDArray[np.int64]]:
         """The flat indices t * N + n of each minibatch; with memory, whole env columns, so that time is in order.
 
-        Equal states go into the same minibatch, because a language model computes them once there.
+        Equal states [T * N], if given, go into the same minibatch: a language model computes them once there.
         """
         length, envs = batch.terminated.shape
         size = max(1, self.config.minibatch // self.group.size)
         random = np.random.default_rng([self.seed, version, epoch, self.group.rank])
         units = envs if batch.state is not None else length * envs
         order = random.permutation(units)
-        if isinstance(self.policy, LanguagePolicy):
-            told = np.concatenate([column.reshape(units, -1) for column in arrays(batch.flat_obs).values()], 1)
-            states = np.unique(told, axis=0, return_inverse=True)[1].ravel()
+        if states is not None:
             order = order[np.argsort(random.permutation(units)[states[order]], kind="stable")]
         parts = max(1, round(length * envs / size))
         for part in np.array_split(order, min(parts, units)):

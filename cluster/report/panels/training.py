@@ -23,11 +23,13 @@ def _throughput(run: Run, of: int) -> str:
     rates = {"charts/SPS": "overall", "charts/SPS_sampling": "sampling", "charts/SPS_learning": "learning"}
     shares = {"time/env": "env", "time/policy": "policy", "time/learner": "learner"}
     lag, rho = {"policy/lag_mean": "mean", "policy/lag_max": "largest"}, {"policy/rho": "mean"}
+    cut = {"policy/unfinished": "not learned from"}
     drawn = [
         metrics_figure([run], "sps", rates, "Env steps per second.", zero=True),
         metrics_figure([run], "shares", shares, "Share of time in each part.", percent=True),
         metrics_figure([run], "lag", lag, "Policy lag, versions.", zero=True),
         metrics_figure([run], "rho", rho, "Importance ratio, new policy to the one that acted.", zero=True),
+        metrics_figure([run], "unfinished", cut, "Share of steps whose group had not ended.", percent=True),
     ]
     if not any(drawn):
         return ""

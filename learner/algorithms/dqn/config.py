@@ -61,6 +61,8 @@ def check_dqn(config: Configuration, spec: EnvSpec) -> None:
     assert_suits("dqn", config, spec, head="dueling", memory="none")
     policy, learner, actors = config.policy, config.learner, config.actors
     dqn = learner.part(DQNConfig)
+    if actors.group > 1:
+        raise ValueError(f"actors.group={actors.group} is for PPO that compares episodes: set it to 1 for dqn")
     assert_arithmetic(learner.autocast, learner.device)
     if policy.atoms > 1 and policy.v_min >= policy.v_max:
         raise ValueError(f"policy.v_min must be less than policy.v_max, got {policy.v_min} and {policy.v_max}")

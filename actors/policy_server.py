@@ -38,7 +38,8 @@ KEPT = 4
 PATIENCE_S = 120.0
 """Seconds that a question may wait for its version of the weights."""
 
-Answer = tuple[NDArray[np.float32], NDArray[np.float32]]
+Answer = tuple[NDArray[np.float32], NDArray[np.float32], int]
+"""Logits [B, A] and values [B] of B states, and the version of the weights that they are by."""
 
 
 @dataclass(eq=False)
@@ -59,7 +60,7 @@ class PolicyServer:
         policy = build_policy(config, spec, seed)
         assert isinstance(policy, LanguagePolicy)
         policy.eval()
-        self._policy, self._alone = policy, alone
+        self._policy, self._alone, self._newest = policy, alone, config.lm.newest
         self._weights: OrderedDict[int, Weights] = OrderedDict()
         self._versions = Versions(policy, policy.payload)
         self._arrived = threading.Condition()  # guards the weights and the waiting calls
@@ -77,21 +78,28 @@ class PolicyServer:
             self._arrived.notify_all()
 
     def answer(self, version: int, asked: Sequence[Asked]) -> Answer:
-        """Logits [B, A] and values [B] of B states, with the weights of `version`.
+        """Logits [B, A] and values [B] of B states, with the weights of `version`, or with the newest ones that are not
+        older (`policy.lm.newest`).
 
         Raises:
             LookupError: these weights did not arrive, or were dropped.
         """
         call = _Call(version, asked)
         with self._arrived:
-            if not self._arrived.wait_for(lambda: version in self._weights, PATIENCE_S):
-                raise LookupError(f"the policy server has no weights of version {version}: it has {[*self._weights]}")
-            self._weights.move_to_end(version)
+            there = self._weights
+            if not self._arrived.wait_for(lambda: version in there or self._newer(version), PATIENCE_S):
+                raise LookupError(f"the policy server has no weights of version {version}: it has {[*there]}")
+            call.version = max(there) if self._newest else version
+            there.move_to_end(call.version)
             self._waiting.append(call)
         with self._turn:
             if not call.answer.done():  # by an earlier call
                 self._compute(self._together(call))
         return call.answer.result()
+
+    def _newer(self, version: int) -> bool:
+        """Whether a question about `version` may be answered with other weights that are here."""
+        return self._newest and max(self._weights, default=-1) >= version
 
     def heartbeat(self) -> dict[str, Any]:
         done = {"states": self._answered, "batches": self._batches}
@@ -124,5 +132,5 @@ class PolicyServer:
         ends = np.cumsum([len(call.asked) for call in calls])[:-1]
         parts = zip(calls, np.split(logits.numpy(), ends), np.split(values.numpy(), ends), strict=True)
         for call, some, judged in parts:
-            call.answer.set_result((some, judged))
+            call.answer.set_result((some, judged, version))
         self._answered, self._batches = self._answered + len(logits), self._batches + 1

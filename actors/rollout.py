@@ -127,7 +127,9 @@ class RolloutActor:
         self.player.load(weights, version)
         if not self.obs:
             self.begin()
-        if self.setup.actors.group > 1 and self.sequence:  # episodes of a group begin together, and end within the chunk
+        if (
+            self.setup.actors.group > 1 and self.sequence
+        ):  # episodes of a group begin together, and end within the chunk
             self.obs = self.env.begin()
         if len(self.env.texts) > MOST_TEXTS:
             self._forget_texts()
@@ -135,9 +137,10 @@ class RolloutActor:
         random = np.random.default_rng([self.setup.seed, self.index, self.sequence]).random((length, n), np.float32)
         first_memory = None if self.memory is None else self.memory.copy()
         record = Record(length, n, self.obs)
-        policy_seconds = 0.0
+        policy_seconds, versions = 0.0, np.full(length, version, np.int64)
         for t in range(length):
             clock = time.perf_counter()
+            versions[t] = max(version, self.player.version)  # before the act: newer weights may come in its middle
             acted = self.player.act(self.obs, self.memory, random[t])
             policy_seconds += time.perf_counter() - clock
             episode = self.env.episode
@@ -151,7 +154,7 @@ class RolloutActor:
                 self.memory[transition.final_index] = 0
         self._enter("pack", policy=policy_seconds, **self.env.seconds())
         record.value[length] = self.player.value(self.obs, self.memory)
-        chunk = self._pack(record, version, first_memory)
+        chunk = self._pack(record, version, versions, first_memory)
         self.env.finish(chunk)
         self.sequence += 1
         self._done["steps"] += chunk.steps
@@ -201,7 +204,9 @@ class RolloutActor:
         self.obs = self.env.restore(state)
         self.player.begin(self.env)
 
-    def _pack(self, record: Record, version: int, first_memory: NDArray[Any] | None) -> Chunk:
+    def _pack(
+        self, record: Record, version: int, versions: NDArray[np.int64], first_memory: NDArray[Any] | None
+    ) -> Chunk:
         final_obs = record.final_observations(self.obs)
         final_value = np.zeros(0, np.float32)
         if len(record.final_index):
@@ -233,6 +238,7 @@ class RolloutActor:
             episode=record.episode,
             texts=texts,
             llm_status=record.llm_status,
+            versions=versions if (versions != version).any() else None,
             group=self.setup.actors.group,
         )
 

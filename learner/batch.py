@@ -121,7 +121,7 @@ def collate(
         terminated=terminated,
         truncated=truncated,
         state=torch.from_numpy(np.concatenate(states)) if states else None,
-        fresh=all(c.version == version for c in chunks),
+        fresh=all(c.version == version and c.versions is None for c in chunks),
         episode_starts=torch.from_numpy(np.concatenate([np.zeros_like(done[:1]), done])),
         named={n: obs[n] for n in policy.text_fields},
         episode=np.concatenate([c.episode for c in chunks], 1),

@@ -112,8 +112,8 @@ class Learner:
         self._writer.check()
         began = time.perf_counter()
         report = self.algorithm.learn(version, env_steps, chunks)
-        lags = [version - chunk.version for chunk in chunks]
-        report |= {"policy/lag_mean": float(np.mean(lags)), "policy/lag_max": max(lags)}
+        mean = float(np.mean([version - chunk.mean_version for chunk in chunks]))
+        report |= {"policy/lag_mean": mean, "policy/lag_max": max(version - chunk.version for chunk in chunks)}
         for name in chunks[0].rewards:
             report[f"rewards/{name}"] = float(np.mean([chunk.rewards[name].mean() for chunk in chunks]))
         report |= self._shares(chunks)

@@ -51,11 +51,13 @@ class Player:
         fields: the observation fields that it reads.
         text_fields: those of them that are texts.
         env: the envs in which it plays.
+        version: that of its weights; it may change from one `act` to the next; -1 without weights.
     """
 
     fields: Collection[str] = ()
     text_fields: Collection[str] = ()
     env: DenseEnv
+    version: int = -1
 
     def load(self, weights: Weights | None, version: int) -> None:
         """Take new weights; equal versions are skipped."""

@@ -34,9 +34,14 @@ REMEMBERED = 100_000
 
 
 class Model(Protocol):
-    """A model that answers prompts."""
+    """A model that answers prompts.
+
+    Attributes:
+        version: that of the weights which it answered with last.
+    """
 
     prompter: Prompter
+    version: int
 
     def load(self, weights: Weights | None, version: int) -> None:
         """Answer with other weights."""
@@ -50,13 +55,14 @@ class LocalModel:
 
     def __init__(self, policy: LanguagePolicy) -> None:
         policy.eval()
-        self._policy, self.prompter = policy, policy.prompter
+        self._policy, self.prompter, self.version = policy, policy.prompter, -1
 
     def load(self, weights: Weights | None, version: int) -> None:
         from learner.group import set_weights
 
         assert weights is not None
         set_weights(self._policy, weights)
+        self.version = version
 
     def answer(self, asked: Sequence[Asked]) -> Answer:
         logits, values = self._policy.answer(asked)
@@ -130,8 +136,13 @@ class PromptedPlayer(LogitsPlayer):
         if new:
             rows = np.array(list(new.values()))
             logits, values = self._ask({name: column[rows] for name, column in told.items()})
+            before = self._known
+            if self.model.version != self.version:  # newer weights: what is known is by older ones, and is used up
+                self.version, self._known = self.model.version, {}
             self._known |= {key: (logits[i], values[i]) for i, key in enumerate(new)}
-        found = [self._known[key] for key in keys]
+            found = [self._known.get(key) or before[key] for key in keys]
+        else:
+            found = [self._known[key] for key in keys]
         return np.stack([logits for logits, _ in found]), np.stack([value for _, value in found]), None
 
     def explain(self, obs: Observation, i: int, action: Any) -> dict[str, Any]:

@@ -22,14 +22,14 @@ class ServedModel:
         from learner.models.language.language_model import inspect
 
         self.prompter = Prompter(config, spec, inspect(config.lm))
-        self._call, self._version = call, -1
+        self._call, self.version = call, -1
 
     def load(self, weights: Weights | None, version: int) -> None:
-        self._version = version
+        self.version = version
 
     def answer(self, asked: Sequence[Asked]) -> Answer:
-        answer: Answer = self._call(self._version, asked)
-        return answer
+        logits, values, self.version = self._call(self.version, asked)
+        return logits, values
 
 
 def suits(setup: ActorSetup) -> bool:

@@ -192,7 +192,7 @@ class Chunk:
     actor: int
     incarnation: int
     sequence: int
-    version: int
+    version: int  # of its first step
     env_index: NDArray[np.int32]  # [N] global env indices
     # what happened
     obs: Observation  # [T+1, N, ...]
@@ -210,8 +210,14 @@ class Chunk:
     # language
     texts: dict[int, str]  # hash -> text, every one that obs and final_obs name
     llm_status: NDArray[np.uint8]  # [T, N] how a language model's answer was had; 0: none was asked for
-    # groups
+    # what is not always there
+    versions: NDArray[np.int64] | None = None  # [T] of the oldest weights in each step, if they changed in between
     group: int = 1  # so many neighbouring envs played equal episodes, which began in this chunk; 1: each its own
+
+    @property
+    def mean_version(self) -> float:
+        """That of the weights which acted, a mean over steps."""
+        return self.version if self.versions is None else float(self.versions.mean())
 
     @property
     def steps(self) -> int:

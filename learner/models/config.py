@@ -68,6 +68,9 @@ class LanguageModelConfig(Part):
     """Maximum tokens of an action's name."""
     placement: Literal["local", "server"] = "local"
     """`local`: every actor has a copy of the model. `server`: one role has it, and answers actors in batches."""
+    newest: bool = False
+    """`server`: answer with the newest weights, so that they may change within a chunk and an episode; each step is
+    recorded with its version. False: a chunk is played with the weights that it began with."""
 
 
 class PolicyConfig(Part):

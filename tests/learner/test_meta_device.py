@@ -228,7 +228,7 @@ def test_meta_device_answers_by_a_policy_server():
         server.load(version, get_weights(server._policy))
     with OneDevice() as watched:
         for version in (0, 1, 0, 2):
-            logits, values = server.answer(version, asked)
+            logits, values, _ = server.answer(version, asked)
     assert logits.shape == (10, 6)
     assert values.shape == (10,)
     assert watched.sent >= 3, "the weights of each version"

@@ -37,7 +37,8 @@ class PPOConfig(Part):
     omega: float = 1.0
     """`gigpo`: weight of the comparison of steps in equal states, beside that of episodes."""
     max_lag: int = 4
-    """Chunks made more than this many versions ago are dropped; younger stale ones are corrected by V-trace."""
+    """Chunks made more than this many versions ago, in the mean over their steps, are dropped; younger stale ones are
+    corrected by V-trace."""
     ratio: Literal["action", "token"] = "action"
     """Language models: whether the ratio is clipped for the whole action or for each token of its name, with the
     token's probability among the names of the state's actions."""
@@ -64,6 +65,10 @@ def check_ppo(config: Configuration, spec: EnvSpec) -> None:
     if config.learner.part(PPOConfig).ratio == "token" and not spelt:
         raise ValueError(
             "learner.ppo.ratio=token needs actions that are spelt: policy.network=language_model, lm.head=scores"
+        )
+    if policy.lm.newest and (policy.lm.placement != "server" or config.sync):
+        raise ValueError(
+            "policy.lm.newest=true lets weights change while actors act: set policy.lm.placement=server and sync=false"
         )
     if config.learner.part(PPOConfig).advantage != "gae":
         _check_groups(config)

@@ -81,7 +81,7 @@ class PPO(Algorithm):
 
     def learn(self, version: int, env_steps: int, chunks: Sequence[Chunk]) -> dict[str, Any]:
         """Learn from the chunks that are at most `max_lag` versions old, and drop the others."""
-        lags = [version - chunk.version for chunk in chunks]
+        lags = [version - chunk.mean_version for chunk in chunks]
         young = sorted((lag, i) for i, lag in enumerate(lags) if lag <= self.ppo.max_lag)
         # Every rank must use equally many chunks, or some ranks would wait forever for the others' gradients.
         used = sorted(i for _, i in young[: self.group.minimum(len(young))])

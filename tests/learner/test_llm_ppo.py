@@ -411,7 +411,7 @@ def test_equal_states_come_in_the_same_minibatch():
     assert states.max() + 1 < 0.8 * states.size
     learner, orders = learner_of(policy, minibatch=32), []
     for epoch in range(2):
-        parts = list(learner._minibatches(batch, VERSION, epoch))
+        parts = list(learner._minibatches(batch, batch.equal_states(), VERSION, epoch))
         assert [len(part) for part in parts] == [32] * 10
         orders.append(np.concatenate(parts))
         assert sorted(orders[-1]) == list(range(320))

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from envs.api import Chunk
+from envs.api import Chunk, Written
 from learner.models.language.llm_policy import LanguagePolicy
 from learner.models.policy import Policy
 from learner.optim.device import send
@@ -40,6 +40,7 @@ class Batch:
     fresh: bool  # every chunk was made by the current policy
     episode_starts: Tensor  # bool [T+1, N]: an episode ended right before this observation
     named: dict[str, NDArray[np.int64]]  # [T+1, N, ...] the text fields of `obs`, on the host always
+    written: Written | None  # [T, N] the answers of a language model that writes
 
     def on(self, where: torch.device) -> Batch:
         """The same batch with its tensors on a device, sent in one copy."""
@@ -115,7 +116,14 @@ def collate(
         fresh=all(c.version == version for c in chunks),
         episode_starts=torch.from_numpy(np.concatenate([np.zeros_like(done[:1]), done])),
         named={n: obs[n] for n in policy.text_fields},
+        written=_side_by_side([c.written for c in chunks if c.written is not None]),
     )
+
+
+def _side_by_side(parts: Sequence[Written]) -> Written | None:
+    if not parts:
+        return None
+    return Written(*(np.concatenate([getattr(part, name) for part in parts], 1) for name in vars(parts[0])))
 
 
 def _tensors(obs: dict[str, NDArray[Any]]) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.api import DenseEnv, Observation, Transition
+from envs.api import DenseEnv, Observation, Transition, Written
 
 if TYPE_CHECKING:
     from actors.setup import ActorSetup
@@ -51,11 +51,13 @@ class Player:
         fields: the observation fields that it reads.
         text_fields: those of them that are texts.
         env: the envs in which it plays.
+        written: the answers of the last `act`, if it writes them.
     """
 
     fields: Collection[str] = ()
     text_fields: Collection[str] = ()
     env: DenseEnv
+    written: Written | None = None
 
     def load(self, weights: Weights | None, version: int) -> None:
         """Take new weights; equal versions are skipped."""

@@ -47,8 +47,8 @@ def check(config: Configuration, spec: EnvSpec) -> None:
     """Cloning needs discrete actions, a policy that reacts to one observation, and a player."""
     assert_suits("cloning", config, spec, head="actor_critic", memory="none", stack=1)
     policy = config.policy
-    if policy.network == "language_model" and policy.lm.head == "scores" and policy.lm.tune == "none":
-        raise ValueError("policy.lm.tune=none leaves nothing to fit of a policy of scores: use tune=lora or all")
+    if policy.network == "language_model" and policy.lm.head != "actions" and policy.lm.tune == "none":
+        raise ValueError("policy.lm.tune=none leaves nothing to fit of actions that are spelt: use tune=lora or all")
     collects, player = not config.stages or "collect" in config.stages, config.method.part(CollectConfig).player
     if collects and player == "language_model":
         zero_shot.check(config, spec)

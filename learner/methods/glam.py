@@ -40,7 +40,7 @@ def check(config: Configuration, spec: EnvSpec) -> None:
     policy = config.policy
     if policy.network != "language_model":
         raise ValueError(f"method glam needs policy.network=language_model, got {policy.network}")
-    if policy.lm.head == "scores" and policy.lm.tune == "none":
+    if policy.lm.head != "actions" and policy.lm.tune == "none":
         raise ValueError(
-            "policy.lm.tune=none leaves nothing to train of a policy of scores: use tune=lora or all, or head=actions"
+            "policy.lm.tune=none leaves nothing to train of spelt actions: use tune=lora or all, or head=actions"
         )

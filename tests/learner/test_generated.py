@@ -52,7 +52,7 @@ def test_repeated_runs_are_counted_within_an_answer():
 
 @pytest.mark.parametrize("name", BOTH)
 def test_drawn_tokens_are_those_of_the_models_own_distribution(name):
-    policy = policy_of(name, **WARM | {"answer_tokens": 2}).eval()
+    policy = policy_of(name, **WARM | {"answer_tokens": 3}).eval()
     asked = policy.prompter.ask(*states())[:2]
     random = np.random.default_rng(1).random(4000).astype(np.float32)
     tokens, log_prob, values = policy.write([asked[0], asked[1]] * 2000, random)

@@ -25,7 +25,7 @@ from actors.evaluate import Played, play
 from actors.players import POLICY, Acted, Player
 from actors.setup import ActorSetup
 from actors.wrappers import Setting, shaping, wrap
-from envs.api import Chunk, DenseEnv, Episodes, Observation, Summary, Transition
+from envs.api import Chunk, DenseEnv, Episodes, Observation, Summary, Transition, Written
 
 if TYPE_CHECKING:
     from learner.group import Weights
@@ -146,7 +146,7 @@ class RolloutActor:
             episode = self.env.episode
             transition = self.env.advance(acted.action)
             self.player.observe(transition)
-            record.add(t, acted, episode, transition)
+            record.add(t, acted, episode, transition, self.player.written)
             self.obs = transition.obs
             self.memory = acted.state
             if self.memory is not None and len(transition.final_index):
@@ -240,6 +240,7 @@ class RolloutActor:
             llm_status=record.llm_status,
             versions=versions if (versions != version).any() else None,
             group=self.setup.actors.group,
+            written=record.answers(),
         )
 
     def _state(self) -> dict[str, NDArray[Any]]:
@@ -269,9 +270,19 @@ class Record:
         self.final_memory: list[NDArray[Any]] = []
         self.final_obs: list[Observation] = []
         self.episodes: list[Episodes] = []
+        self.written: list[Written] = []
 
-    def add(self, t: int, acted: Acted, episode: NDArray[np.int64], transition: Transition) -> None:
-        """Step t; `episode`: counters of the episodes that the actions belong to."""
+    def add(
+        self,
+        t: int,
+        acted: Acted,
+        episode: NDArray[np.int64],
+        transition: Transition,
+        written: Written | None = None,
+    ) -> None:
+        """Step t; `episode`: counters of the episodes that the actions belong to; `written`: in answers, if any."""
+        if written is not None:
+            self.written.append(written)
         self.action[t], self.log_prob[t], self.value[t], memory = acted
         self.episode[t] = episode
         self.reward[t], self.terminated[t] = transition.reward, transition.terminated
@@ -288,6 +299,12 @@ class Record:
             self.episodes.append(transition.episodes)
             if memory is not None:
                 self.final_memory += [memory[i] for i in transition.final_index]
+
+    def answers(self) -> Written | None:
+        """What was written in all steps, if anything was."""
+        if not self.written:
+            return None
+        return Written(*(np.stack([getattr(step, name) for step in self.written]) for name in vars(self.written[0])))
 
     def final_observations(self, like: Observation) -> Observation:
         """All last observations of ended episodes, [D, ...]."""

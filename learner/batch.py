@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from envs.api import Chunk
+from envs.api import Chunk, Written
 from learner.models.language.llm_policy import LanguagePolicy
 from learner.models.policy import Policy
 from learner.optim.device import send
@@ -42,6 +42,7 @@ class Batch:
     named: dict[str, NDArray[np.int64]]  # [T+1, N, ...] the text fields of `obs`, on the host always
     episode: NDArray[np.int64]  # [T, N] counter of the episode in its env
     group: NDArray[np.int64]  # [N] envs of a chunk with equal numbers played equal episodes at equal counters
+    written: Written | None  # [T, N] the answers of a language model that writes
 
     def on(self, where: torch.device) -> Batch:
         """The same batch with its tensors on a device, sent in one copy."""
@@ -128,7 +129,14 @@ def collate(
         group=np.concatenate(
             [(start + np.arange(len(c.env_index))) // c.group for c, start in zip(chunks, starts, strict=False)]
         ),
+        written=_side_by_side([c.written for c in chunks if c.written is not None]),
     )
+
+
+def _side_by_side(parts: Sequence[Written]) -> Written | None:
+    if not parts:
+        return None
+    return Written(*(np.concatenate([getattr(part, name) for part in parts], 1) for name in vars(parts[0])))
 
 
 def _tensors(obs: dict[str, NDArray[Any]]) -> dict[str, Tensor]:

@@ -2,7 +2,8 @@
 
     store ──> batch of steps ──> micro-batches: -log p(recorded action), gradients add up
 
-The loss is the cross-entropy of the recorded actions under the policy's own distribution, a mean over the batch. The
+The loss is the cross-entropy of the recorded actions under the policy's own distribution, a mean over the batch; a
+language model that writes learns to write an action's name, and to end there. The
 weights of the last step are what is kept: where the step size falls to 0 they are about the best, and they need no
 choice by validation.
 """
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, nll_loss
 
 from envs.api import EnvSpec, Field
 from learner.config import LearnerConfig
@@ -127,7 +128,9 @@ class Fitter(Supervised):
         """Of steps in micro-batches: the summed cross-entropy, and how many actions were the most probable."""
         for index, logits in forward(self.policy, self.store, rows):
             action = send({"action": rows.action[index]}, logits.device)["action"]
-            yield cross_entropy(logits.float(), action, reduction="sum"), (logits.argmax(-1) == action).sum()
+            # A policy that writes gives log-probabilities, of all that it could write: they are not normalised again.
+            loss = nll_loss if isinstance(self.policy, LanguagePolicy) and self.policy.generated else cross_entropy
+            yield loss(logits.float(), action, reduction="sum"), (logits.argmax(-1) == action).sum()
 
     def validate(self) -> dict[str, float]:
         if not len(self.validation):

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.api import DenseEnv, Observation, Transition
+from envs.api import DenseEnv, Observation, Transition, Written
 
 if TYPE_CHECKING:
     from actors.setup import ActorSetup
@@ -52,12 +52,14 @@ class Player:
         text_fields: those of them that are texts.
         env: the envs in which it plays.
         version: that of its weights; it may change from one `act` to the next; -1 without weights.
+        written: the answers of the last `act`, if it writes them.
     """
 
     fields: Collection[str] = ()
     text_fields: Collection[str] = ()
     env: DenseEnv
     version: int = -1
+    written: Written | None = None
 
     def load(self, weights: Weights | None, version: int) -> None:
         """Take new weights; equal versions are skipped."""

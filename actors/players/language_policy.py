@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from actors.players import LogitsPlayer, Step
-from envs.api import DenseEnv, Observation
+from actors.players import Acted, LogitsPlayer, Step
+from envs.api import DenseEnv, Observation, Written
 from learner.models.config import LANGUAGE_MODEL
+from learner.models.language import written
 from learner.models.language.prompter import Asked, Prompter
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ Answer = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 REMEMBERED = 100_000
 """States whose logits are cached, some 20 MB; beyond that, the cache is cleared."""
+
+
+Wrote = tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]
+"""Tokens [B, L], their log-probabilities [B, L] and values [B] of B states."""
 
 
 class Model(Protocol):
@@ -48,6 +53,9 @@ class Model(Protocol):
 
     def answer(self, asked: Sequence[Asked]) -> Answer:
         """The policy's outputs for B states."""
+
+    def write(self, asked: Sequence[Asked], random: NDArray[np.float32] | None) -> Wrote:
+        """Answers that it writes for B states, from a random number of each; None: the most probable ones."""
 
 
 class LocalModel:
@@ -68,6 +76,9 @@ class LocalModel:
         logits, values = self._policy.answer(asked)
         return logits.numpy(), values.numpy()
 
+    def write(self, asked: Sequence[Asked], random: NDArray[np.float32] | None) -> Wrote:
+        return self._policy.write(asked, random)
+
 
 def suits(setup: ActorSetup) -> bool:
     return setup.policy.network == LANGUAGE_MODEL and setup.server is None
@@ -82,7 +93,7 @@ def make(setup: ActorSetup, caller: str) -> PromptedPlayer:
     torch.set_num_threads(1)  # actors share the cores with each other
     policy = build_policy(setup.policy, setup.spec, setup.seed)
     assert isinstance(policy, LanguagePolicy)
-    return PromptedPlayer(LocalModel(policy), setup.sync)
+    return (WritingPlayer if policy.generated else PromptedPlayer)(LocalModel(policy), setup.sync)
 
 
 class PromptedPlayer(LogitsPlayer):
@@ -116,7 +127,7 @@ class PromptedPlayer(LogitsPlayer):
 
     def twin(self, elsewhere: ActorSetup | None = None) -> PromptedPlayer:
         prompter = self.prompter.within(elsewhere.policy, elsewhere.spec) if elsewhere else self.prompter
-        other = PromptedPlayer(self.model, self.alone, prompter)
+        other = type(self)(self.model, self.alone, prompter)
         other.version = self.version
         return other
 
@@ -160,6 +171,31 @@ class PromptedPlayer(LogitsPlayer):
         self.prompter.prompt.varied = self._varied
         logits, values = self.model.answer(self.prompter.ask(told, self.env.texts))
         return logits[:, : self.prompter.size], values  # the model's own environment may have more actions
+
+
+class WritingPlayer(PromptedPlayer):
+    """A language policy that writes its answers. The names' probabilities are computed for people alone."""
+
+    def act(self, obs: Observation, state: NDArray[Any] | None, random: NDArray[np.float32] | None) -> Acted:
+        self.prompter.prompt.varied = self._varied
+        asked = self.prompter.ask({name: obs[name] for name in self.fields}, self.env.texts)
+        tokens, log_prob, value = self.model.write(asked, random)
+        named = self.prompter.read(written.answers(tokens), asked)
+        action = np.empty(len(asked), np.int64)
+        for i, (place, question) in enumerate(zip(named, asked, strict=True)):
+            own = None if random is None else random[i]
+            action[i] = written.instead(question.places, question.prompt, own) if place is None else place
+        self.written = Written(tokens, log_prob, np.array([place is not None for place in named]))
+        return Acted(action, log_prob.sum(-1), value, None)
+
+    def explain(self, obs: Observation, i: int, action: Any) -> dict[str, Any]:
+        """The prompt, what was written, whether that named an action, and the action."""
+        assert self.written is not None
+        self.prompter.prompt.varied = self._varied
+        prompt, names = self.prompter.told({name: obs[name] for name in self.fields}, i, self.env.texts)
+        said = self.prompter.text(written.answers(self.written.tokens[i : i + 1])[0])
+        taken = next((name for name, place in names.items() if place == action), "")
+        return {"prompt": prompt, "written": said, "valid": bool(self.written.valid[i]), "action": taken}
 
 
 def _keys(told: dict[str, NDArray[Any]]) -> list[bytes]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from actors.players.language_policy import Answer, PromptedPlayer
+import numpy as np
+from numpy.typing import NDArray
+
+from actors.players.language_policy import Answer, PromptedPlayer, Wrote
 from envs.api import EnvSpec
 from learner.models.config import PolicyConfig
 from learner.models.language.prompter import Asked, Prompter
@@ -30,6 +33,9 @@ class ServedModel:
     def answer(self, asked: Sequence[Asked]) -> Answer:
         logits, values, self.version = self._call(self.version, asked)
         return logits, values
+
+    def write(self, asked: Sequence[Asked], random: NDArray[np.float32] | None) -> Wrote:
+        raise NotImplementedError("the policy server writes no answers: see `check_language_policy`")
 
 
 def suits(setup: ActorSetup) -> bool:

@@ -21,6 +21,11 @@ RESTARTS = 5
 """Restarts in an hour that are too many."""
 BUDGET = 0.8
 """Share of a cap that is worth a word."""
+ENTROPY, KL, SPREAD = 0.01, 0.1, 1.0
+"""Language models as policies: least entropy in nats, and most KL divergence and spread of ratios in an update. The
+clip range of ratios is about 0.2."""
+VALID, REPEATED = 0.5, 0.3
+"""Least share of written answers with an action, and most share of repeated tokens."""
 
 
 def series(name: str, selector: str = "") -> str:
@@ -54,6 +59,8 @@ def _last(name: str) -> str:
 
 
 _TRAINS = f"{_by_run(series('cairn_training'))} == 1"
+_SPEAKS = f"{_TRAINS} and on (run) {_by_run(series('cairn_learner_tokens_total'))} > 0"
+"""It trains a language model: no other learner counts tokens."""
 _RETURN = f"avg_over_time({series('cairn_episodic_return')}[1h]"
 
 ALERTS = (
@@ -106,6 +113,51 @@ ALERTS = (
         "Run {{ $labels.run }} makes chunks that are too old to learn from.",
         "They are dropped. The learner is slower than its actors: less actors.n, actors.envs or actors.ahead, more "
         "learner.n, or a larger learner.ppo.max_lag.",
+    ),
+    Alert(
+        "CairnEntropyLow",
+        f"{_by_run(series('cairn_policy_entropy'))} < {ENTROPY} and on (run) {_SPEAKS}",
+        "10m",
+        "warning",
+        "The language model of run {{ $labels.run }} hardly varies any more: its entropy is below 0.01 nats.",
+        "It no longer explores, and what it does wrong stays. Raise learner.ppo.entropy_coefficient, lower "
+        "learner.learning_rate or learner.ppo.epochs, and begin again from an earlier checkpoint.",
+    ),
+    Alert(
+        "CairnKLHigh",
+        f"{_by_run(series('cairn_policy_kl'))} > {KL} and on (run) {_SPEAKS}",
+        "10m",
+        "warning",
+        "Updates move the language model of run {{ $labels.run }} far: their KL divergence is above 0.1 nats.",
+        "Large updates destroy what a model knew. Lower learner.learning_rate or learner.ppo.epochs, or set "
+        "learner.ppo.target_kl or learner.ppo.reference_kl.",
+    ),
+    Alert(
+        "CairnRatioSpread",
+        f"{_by_run(series('cairn_ratio_spread'))} > {SPREAD} and on (run) {_SPEAKS}",
+        "10m",
+        "warning",
+        "Probability ratios of run {{ $labels.run }} are far from 1: a few steps or tokens decide its updates.",
+        "Long answers multiply the ratios of their tokens: learner.ppo.ratio=token clips each one. Otherwise fewer "
+        "learner.ppo.epochs, a lower learner.learning_rate, or less actors.ahead.",
+    ),
+    Alert(
+        "CairnAnswersInvalid",
+        f"{_by_run(series('cairn_valid_answers'))} < {VALID} and on (run) {_SPEAKS}",
+        "10m",
+        "warning",
+        "Less than half of what run {{ $labels.run }} writes names an action: the other actions are random.",
+        "Read stages/evaluate/trajectories.jsonl. Begin with a clone (method=cloning), raise policy.lm.answer_tokens "
+        "if answers are cut, or keep the policy close to its beginning with learner.ppo.reference_kl.",
+    ),
+    Alert(
+        "CairnAnswersRepeat",
+        f"{_by_run(series('cairn_repeated_tokens'))} > {REPEATED} and on (run) {_SPEAKS}",
+        "10m",
+        "warning",
+        "The language model of run {{ $labels.run }} repeats itself: more than 30 % of its tokens.",
+        "This is how writing collapses. Lower policy.lm.answer_tokens, raise learner.ppo.reference_kl, and begin again "
+        "from an earlier checkpoint.",
     ),
     Alert(
         "CairnActorsMissing",

@@ -15,6 +15,7 @@ from envs.api.records import (
     Observation,
     Summary,
     Transition,
+    Written,
     episode_seed,
 )
 from envs.api.vector import VectorEnv
@@ -32,5 +33,6 @@ __all__ = [
     "Transition",
     "VectorEnv",
     "Wrapper",
+    "Written",
     "episode_seed",
 ]

@@ -181,6 +181,18 @@ class Transition:
 
 
 @dataclass
+class Written:
+    """What a language model wrote in order to act, [...] being [T, N] in a chunk and [N] in one step.
+
+    A chunk of T x N steps takes 8 L bytes a step for it.
+    """
+
+    tokens: NDArray[np.int32]  # [..., L] token ids, the end token included; -1 after an answer's end
+    log_prob: NDArray[np.float32]  # [..., L] of each token, by the behaviour policy; 0 after an answer's end
+    valid: NDArray[np.bool_]  # [...] an action was found in the answer; otherwise a random one was taken
+
+
+@dataclass
 class Chunk:
     """T steps of N envs: the only thing an actor hands to a learner. Text entries hold 64-bit hashes, not ids.
 
@@ -199,7 +211,7 @@ class Chunk:
     final_obs: Observation  # [D, ...] last observations of episodes that ended in this chunk
     final_index: NDArray[np.int32]  # [D, 2] their (t, n)
     action: NDArray[Any]  # [T, N] or [T, N, A]
-    log_prob: NDArray[np.float32]  # [T, N] of the behaviour policy
+    log_prob: NDArray[np.float32]  # [T, N] of the behaviour policy: of the action, or of the whole answer `written`
     value: NDArray[np.float32]  # [T+1, N] the behaviour policy's own estimate
     final_value: NDArray[np.float32]  # [D] the same at final_obs
     rewards: dict[str, NDArray[np.float32]]  # named columns [T, N]: env, goal, intrinsic, shaping
@@ -211,6 +223,7 @@ class Chunk:
     texts: dict[int, str]  # hash -> text, every one that obs and final_obs name
     llm_status: NDArray[np.uint8]  # [T, N] how a language model's answer was had; 0: none was asked for
     # what is not always there
+    written: Written | None = None  # the answers of a policy that writes; None of any other
     versions: NDArray[np.int64] | None = None  # [T] of the oldest weights in each step, if they changed in between
     group: int = 1  # so many neighbouring envs played equal episodes, which began in this chunk; 1: each its own
 

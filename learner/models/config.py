@@ -33,15 +33,19 @@ class LanguageModelConfig(Part):
     the encoder of 22 M parameters that is installed with the package."""
     pretrained: Literal["all", "embeddings", "none"] = "all"
     """Which of its weights are loaded; the others are initialised randomly, from the seed."""
-    head: Literal["scores", "actions", "similarity"] = "scores"
+    head: Literal["scores", "actions", "similarity", "generated"] = "scores"
     """`scores`: the logit of an action is the log-probability of its name. `actions`: a separate layer computes
-    them. `similarity`, for encoders: the cosine of prompt and name, both encoded, divided by a learned temperature."""
+    them. `similarity`, for encoders: the cosine of prompt and name, both encoded, divided by a learned temperature.
+    `generated`: the model writes an answer, token by token, and the action is found in it: the answer is a name, or
+    any text, then `Act:`, then a name. If there is none, a uniformly random action is taken."""
+    answer_tokens: int = Field(default=16, ge=1, le=4096)
+    """`generated`: maximum tokens of an answer, its end included; a longer one is cut."""
     normalise: Literal["none", "tokens", "compat"] = "none"
     """`scores`: `tokens` divides a score by its number of tokens. `compat`: sums of raw logits, with 1 for each token
     that a name is shorter than the longest, as published."""
     temperature: float = Field(default=1.0, gt=0)
     """`scores`: divisor of log-probabilities before the softmax over actions; `similarity`: that of cosines to begin
-    with."""
+    with. `generated`: divisor of the logits of each token, when it is drawn and in its log-probability."""
     tune: Literal["all", "lora", "none"] = "all"
     """What is trained besides the heads: all weights, low-rank adapters (Hu et al. 2021), or nothing."""
     lora_rank: int = Field(default=16, ge=1)

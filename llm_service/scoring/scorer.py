@@ -48,6 +48,8 @@ class Scores:
 
     scores: for each question, float32 [K] log-probabilities of its candidates.
     tokens: for each question, float32 [K, L] log-probabilities of their tokens; 0 after a candidate's end.
+    entropies: for each question, float32 [K, L] entropies in nats of the distributions that these tokens are from; 0
+        after a candidate's end. None unless asked for.
     states: [N, D], the last layer's state that a value head reads: at decoder position 0 (seq2seq), or at the prompt's
         last token (decoder-only); after the final norm. It does not depend on the candidates.
     """
@@ -55,6 +57,7 @@ class Scores:
     scores: list[Tensor]
     tokens: list[Tensor]
     states: Tensor
+    entropies: list[Tensor] | None = None
 
 
 @dataclass(slots=True)
@@ -89,6 +92,7 @@ class Scorer:
         padding: float = 0.125,
         remember: int = 4096,
         raw: bool = False,
+        temperature: float = 1.0,
     ) -> None:
         """
         Args:
@@ -100,6 +104,7 @@ class Scorer:
             padding: maximum share of padding among them.
             remember: number of questions whose scores are cached; 0 for none.
             raw: sum raw logits, without log_softmax, as a published system does.
+            temperature: divisor of the logits of each token.
 
         Raises:
             UsageError: this model cannot be used for scoring.
@@ -112,7 +117,7 @@ class Scorer:
         self.model = model
         self.version = 0
         self.computed = self.learned = Computed()
-        self._raw = raw
+        self._raw, self._temperature = raw, temperature
         self.boundary = None if tokenizer is None else Boundary(tokenizer, seq2seq)
         budget = budget or (8192 if model.device.type != "cpu" else 2048 if seq2seq else 256)
         self._network = (Seq2Seq if seq2seq else Causal)(model, budget, padding)
@@ -178,7 +183,7 @@ class Scorer:
         return Scores(list(scores), list(tokens), torch.stack(states))
 
     def micro_batches(
-        self, questions: Sequence[Question], normalise: Normalisation = "none"
+        self, questions: Sequence[Question], normalise: Normalisation = "none", entropies: bool = False
     ) -> Iterator[tuple[list[int], Scores]]:
         """Like `score_tokens`, one micro-batch at a time, each with the indices of its questions.
 
@@ -195,16 +200,17 @@ class Scorer:
             places = [work.candidates.setdefault(c, len(work.candidates)) for c in candidates]
             work.asked.append((index, places))
         for batch in self._batches(list(works.values())):
-            scores, tokens, states = self._compute(batch, normalise)
-            indices, picked, spelt, owners = [], [], [], []
-            for owner, (work, values, each) in enumerate(zip(batch, scores, tokens, strict=True)):
+            scores, tokens, states, spread = self._compute(batch, normalise, entropies)
+            indices, owners, chosen = [], [], []
+            for owner, (work, values) in enumerate(zip(batch, scores, strict=True)):
                 for index, places in work.asked:
-                    everything = places == list(range(len(values)))
                     indices.append(index)
-                    picked.append(values if everything else values[places])
-                    spelt.append(each if everything else each[places])
                     owners.append(owner)
-            yield indices, Scores(picked, spelt, states if len(owners) == len(batch) else states[owners])
+                    chosen.append(slice(None) if places == list(range(len(values))) else places)
+            at = list(zip(owners, chosen, strict=True))
+            picked, spelt = ([column[owner][places] for owner, places in at] for column in (scores, tokens))
+            spreads = [spread[owner][places] for owner, places in at] if entropies else None
+            yield indices, Scores(picked, spelt, states if len(owners) == len(batch) else states[owners], spreads)
 
     def refuse(self, question: Question, name: str = "the prompt") -> None:
         """Raise what `score` raises if this question cannot be scored; messages call its prompt `name`."""
@@ -230,9 +236,9 @@ class Scorer:
             yield [works[index] for index in group]
 
     def _compute(
-        self, batch: list[_Work], normalise: Normalisation
-    ) -> tuple[Sequence[Tensor], Sequence[Tensor], Tensor]:
-        """Scores [K] of each work's candidates, those of their tokens [K, L], and states [B, D]."""
+        self, batch: list[_Work], normalise: Normalisation, entropies: bool
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor], Tensor, Sequence[Tensor]]:
+        """Scores [K] of each work's candidates, those of their tokens [K, L], states [B, D], and entropies [K, L]."""
         tries = [work.trie for work in batch]
         computed = Computed.of([len(work.prompt) for work in batch], [len(trie.tokens) for trie in tries])
         self.computed += computed
@@ -242,7 +248,7 @@ class Scorer:
         rows = np.repeat(np.arange(len(tries)), [len(trie.nodes) for trie in tries])
         where = np.stack([rows, np.concatenate([t.nodes for t in tries]), np.concatenate([t.labels for t in tries])])
         row, node, label = placed(where, logits.device)
-        logits = logits.float()
+        logits = logits.float() / self._temperature
         edges = logits[row, node, label]
         if not self._raw:
             edges = edges - logits.logsumexp(-1)[row, node]
@@ -259,7 +265,13 @@ class Scorer:
         scores = tokens.sum(-1)
         if normalise == "tokens":
             scores = scores / placed(np.concatenate([trie.lengths for trie in tries]), scores.device)
-        return torch.split(scores, counts), torch.split(tokens, counts), states
+        spread: Sequence[Tensor] = ()
+        if entropies:
+            share = logits.log_softmax(-1)
+            by_node = -(share.exp() * share).sum(-1)
+            padded = torch.cat([by_node[row, node], edges.new_zeros(1)])
+            spread = torch.split(padded[placed(paths, edges.device)], counts)
+        return torch.split(scores, counts), torch.split(tokens, counts), states, spread
 
     def _check(self) -> None:
         """Compare a small trie with the model's own forward: some models treat positions or masks differently.
@@ -291,5 +303,5 @@ class Scorer:
 
     def _alone(self, prompt: Tokens, candidate: Tokens) -> Tensor:
         """Score of one candidate from the model's own forward."""
-        logits = self._network.plain(prompt, candidate).float()
+        logits = self._network.plain(prompt, candidate).float() / self._temperature
         return (logits if self._raw else logits.log_softmax(-1))[range(len(candidate)), candidate].sum()

@@ -16,7 +16,7 @@ SUBJECT, ORDER = "agents", 90
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
     """The sections, as HTML; "" where nothing was recorded."""
-    return join(*(of_part(runs[0], len(runs)) for of_part in (_throughput, _computing, _losses, _probes)))
+    return join(*(of_part(runs[0], len(runs)) for of_part in (_throughput, _computing, _losses, _written, _probes)))
 
 
 def _throughput(run: Run, of: int) -> str:
@@ -70,6 +70,24 @@ def _losses(run: Run, of: int) -> str:
     if not any(drawn):
         return ""
     return section("Losses", grid("small", drawn), _only(run, of))
+
+
+def _written(run: Run, of: int) -> str:
+    """What a policy that writes its actions wrote; "" of other policies."""
+    shares = {"policy/valid": "with an action", "policy/repeated": "repeated tokens"}
+    drawn = [
+        metrics_figure(
+            [run], "answers", shares, "Share of answers with an action, and of repeated tokens.", percent=True
+        ),
+        metrics_figure([run], "answer-tokens", {"policy/answer_tokens": "mean"}, "Tokens of an answer.", zero=True),
+    ]
+    if not any(drawn):
+        return ""
+    note = (
+        "Where an answer names no action, a random one is taken. A token counts as repeated if the three tokens that "
+    )
+    note += "it ends were in the answer before."
+    return section("Written answers", grid("plots", drawn), text(note), _only(run, of))
 
 
 def _probes(run: Run, of: int) -> str:

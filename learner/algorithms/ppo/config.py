@@ -40,8 +40,8 @@ class PPOConfig(Part):
     """Chunks made more than this many versions ago, in the mean over their steps, are dropped; younger stale ones are
     corrected by V-trace."""
     ratio: Literal["action", "token"] = "action"
-    """Language models: whether the ratio is clipped for the whole action or for each token of its name, with the
-    token's probability among the names of the state's actions."""
+    """Language models: whether the ratio is clipped for the whole action, or for each token of its name, with the
+    token's probability among the names of the state's actions, or of a written answer."""
     reference_kl: float = 0.0
     """Weight of KL(policy || initial policy): the penalty for moving away from the policy that training began with."""
     critic_warmup: int = 0
@@ -61,10 +61,11 @@ def check_ppo(config: Configuration, spec: EnvSpec) -> None:
     if config.method.part(GuideConfig).policy:
         raise ValueError("method.guide acts where epsilon says so, which PPO does not have: use learner.algorithm=dqn")
     policy = config.policy
-    spelt = policy.network == "language_model" and policy.lm.head == "scores"
+    spelt = policy.network == "language_model" and policy.lm.head != "actions"
     if config.learner.part(PPOConfig).ratio == "token" and not spelt:
         raise ValueError(
-            "learner.ppo.ratio=token needs actions that are spelt: policy.network=language_model, lm.head=scores"
+            "learner.ppo.ratio=token needs actions that are spelt: policy.network=language_model and lm.head=scores or "
+            "generated"
         )
     if policy.lm.newest and (policy.lm.placement != "server" or config.sync):
         raise ValueError(

@@ -6,8 +6,8 @@
     value     half the squared error to the target, or that of the clipped update where it is worse
     entropy   of the distribution over actions
 
-Two further terms are for pretrained policies: `pull`, towards the initial policy, and `token_gradient`, which clips the
-ratio of each token of an action's name instead of the action's ratio.
+Further terms are for pretrained policies: `pull` and `token_pull`, towards the initial policy, and `token_gradient`,
+which clips the ratio of each token of an action's name, or that of a whole written answer.
 
 Compiled code loops over the steps: the derivatives of a softmax are a few lines of algebra, and for hundreds of steps
 this takes a tenth of the time of recording thirty array operations and differentiating them.
@@ -34,7 +34,7 @@ __all__ = ["REPORT", "Loss", "Steps", "log_prob", "of_tokens", "pull", "token_gr
 
 Array = NDArray[np.float32]
 
-REPORT = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
+REPORT = ("policy", "value", "entropy", "approx_kl", "clip_fraction", "ratio_square")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class Loss:
         """d loss / d logits [B, A] and d loss / d value [B] at logits [B, A] and value [B].
 
         Also the means that `REPORT` names: the three terms, KL(old || new) by the low-variance estimator r - 1 - log r
-        (Schulman 2020), and the share of steps whose ratio left the clip range. Non-finite numbers are passed on.
+        (Schulman 2020), the share of steps whose ratio left the clip range, and the squared distance of the ratio from
+        1. Non-finite numbers are passed on.
 
         Raises:
             ValueError: shapes differ.
@@ -138,6 +139,7 @@ def _gradient(
         report[2] += entropy
         report[3] += ratio - 1 - log_ratio
         report[4] += abs(ratio - 1) > clip
+        report[5] += (ratio - 1) ** 2
 
 
 def pull(logits: Any, reference: Any, coefficient: float) -> tuple[Any, Any]:
@@ -155,30 +157,55 @@ def pull(logits: Any, reference: Any, coefficient: float) -> tuple[Any, Any]:
     return gradient.astype(np.float32), float(divergence.mean())
 
 
-def token_gradient(new: Any, old: Any, steps: Steps[Any], clip: float) -> tuple[Any, Any]:
-    """The policy term by tokens: eq. 7 for each token's own ratio, averaged over the action's tokens.
+def token_pull(new: Any, reference: Any, coefficient: float) -> tuple[Any, Any]:
+    """Gradient [B, L] by `new` of `coefficient` times an estimate of KL(policy || reference) by token; the estimate.
+
+    It is the mean over steps, and over their drawn tokens, of q/p - 1 - log q/p (Schulman 2020).
+
+    new, reference: log-probabilities [B, L] of drawn tokens; 0 in both after an answer's end.
+    """
+    exp: Any = torch.exp if isinstance(new, Tensor) else np.exp
+    real = (new != 0) | (reference != 0)
+    share = real / real.sum(-1).clip(1)[:, None] / len(new)
+    apart = reference - new
+    grown = exp(apart)
+    return coefficient * share * (1 - grown), (share * (grown - 1 - apart)).sum()
+
+
+def token_gradient(new: Any, old: Any, steps: Steps[Any], clip: float, whole: bool = False) -> tuple[Any, Any]:
+    """The policy term by tokens: eq. 7 for each token's own ratio, averaged over the action's tokens; or for the ratio
+    of all of its tokens together.
 
     Args:
         new, old: log-probabilities [B, L] of the tokens of each action's name, now and at the start of the update; 0 in
             both after the end of a name. A real token has 0 in both only if it is certain.
         steps: advantage and weight are used.
+        whole: one ratio for an action, the product over its tokens.
 
     Returns:
         The gradient [B, L] by `new`, and means as `REPORT` names them: 0 for value and entropy.
     """
     if isinstance(new, Tensor):
-        return tensor_losses.token_gradient(new, old, steps, clip)
+        return tensor_losses.token_gradient(new, old, steps, clip, whole)
     real = (new != 0) | (old != 0)
-    count = np.maximum(real.sum(-1, keepdims=True), 1)
-    ratio = np.exp(np.where(real, new - old, 0.0).astype(np.float64))
+    part = real / np.maximum(real.sum(-1, keepdims=True), 1) / len(new)
+    log_ratio = np.where(real, new - old, 0.0).astype(np.float64)
+    if whole:
+        log_ratio = np.broadcast_to(log_ratio.sum(-1, keepdims=True), new.shape)
+    ratio = np.exp(log_ratio)
     advantage, weight = steps.advantage[:, None].astype(np.float64), steps.weight[:, None]
     surrogate, clipped = ratio * advantage, np.clip(ratio, 1 - clip, 1 + clip) * advantage
-    share = real * weight / count / len(new)
-    gradient = np.where(clipped < surrogate, 0.0, -share * surrogate)
-    outside = (real * (np.abs(ratio - 1) > clip) / count).sum(-1).mean()
-    apart = (real * (ratio - 1 - np.log(ratio)) / count).sum(-1).mean()
-    report = np.array([-(share * np.minimum(surrogate, clipped)).sum(), 0.0, 0.0, apart, outside])
-    return gradient.astype(np.float32), report
+    each = real / len(new) if whole else part  # a ratio of the whole depends on every token in full
+    gradient = np.where(clipped < surrogate, 0.0, -weight * each * surrogate)
+    terms = (
+        -weight * np.minimum(surrogate, clipped),
+        0.0,
+        0.0,
+        ratio - 1 - log_ratio,
+        np.abs(ratio - 1) > clip,
+        (ratio - 1) ** 2,
+    )
+    return gradient.astype(np.float32), np.array([(part * term).sum() for term in terms])
 
 
 def of_tokens(said: Any, found: Any) -> Any:

@@ -33,18 +33,21 @@ class Piece(NamedTuple):
     at: NDArray[np.int64] | Tensor  # [b] indices of the steps, flat t * N + n
     logits: Tensor  # [b, A]
     value: Tensor  # [b]
-    tokens: Tensor | None = None  # [b, L] log-probabilities of the actions' tokens, if the ratio is by token
+    tokens: Tensor | None = None  # [b, L] log-probabilities of the actions' tokens, if the ratio is made of them
+    entropy: Tensor | None = None  # [b] of what is written, the mean over an answer's tokens
 
 
 class Outputs:
     """
     Args:
         half: networks compute in bfloat16.
-        spelt: PPO's ratio is computed for each token of the actions' names.
+        spelt: PPO's ratio is computed from the tokens of the actions' names, or of written answers.
     """
 
     def __init__(self, policy: Policy | LanguagePolicy, half: bool, spelt: bool) -> None:
-        self.policy, self.half, self.spelt, self.device = policy, half, spelt, policy.device
+        self.generated = isinstance(policy, LanguagePolicy) and policy.generated
+        self.policy, self.half, self.device = policy, half, policy.device
+        self.spelt = spelt or self.generated
 
     @torch.no_grad()
     def whole(self, batch: Batch) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
@@ -69,8 +72,14 @@ class Outputs:
 
     @torch.no_grad()
     def tokens(self, batch: Batch) -> NDArray[np.float32]:
-        """Log-probabilities [T * N, L] of the tokens of each action's name."""
+        """Log-probabilities [T * N, L] of the tokens of each action's name, or of what was written."""
         assert isinstance(self.policy, LanguagePolicy)
+        if batch.written is not None:
+            told = batch.written.tokens.reshape(batch.action.size, -1)
+            answers = np.zeros(told.shape, np.float32)
+            for rows, _, tokens, _ in self.policy.written(arrays(batch.flat_obs), batch.texts, told):
+                answers[rows, : tokens.shape[1]] = numbers(tokens)
+            return answers
         found = np.zeros((batch.action.size, self.policy.lm.action_tokens), np.float32)
         for rows, _, _, tokens in self.policy.spelt(arrays(batch.flat_obs), batch.texts, batch.action.ravel()):
             found[rows, : tokens.shape[1]] = numbers(tokens)
@@ -80,7 +89,13 @@ class Outputs:
         """The policy's outputs for the env steps `index` [B], in micro-batches."""
         if isinstance(self.policy, LanguagePolicy):
             obs = {name: column.index_select(0, torch.from_numpy(index)) for name, column in batch.flat_obs.items()}
-            if self.spelt:
+            if batch.written is not None:
+                told = batch.written.tokens.reshape(batch.action.size, -1)[index]
+                for rows, value, tokens, spread in self.policy.written(arrays(obs), batch.texts, told):
+                    nothing = value[:, None] * 0  # there is no distribution of actions: one is certain
+                    lengths = torch.from_numpy((told[rows] >= 0).sum(1)).to(spread)
+                    yield Piece(self._place(index[rows]), nothing, value, tokens, spread.sum(-1) / lengths)
+            elif self.spelt:
                 for rows, *said in self.policy.spelt(arrays(obs), batch.texts, batch.action.ravel()[index]):
                     yield Piece(self._place(index[rows]), *said)
             else:

@@ -25,7 +25,7 @@ class Steps(Generic[Column]):
     weight: Column  # [B] 1 on fresh steps; on stale ones that policy's clipped ratio to the behaviour policy
     value: Column  # [B] at the start of the update
     target: Column  # [B] of the value
-    reference: Column | None = None  # [B, A] logits of the policy to stay close to
+    reference: Column | None = None  # [B, A] logits of the policy to stay close to; [B, L] of its written tokens
     tokens: Column | None = None  # [B, L] log-probabilities of the action's tokens, at the start of the update
 
     def at(self, index: Any) -> Steps[Column]:

@@ -21,7 +21,7 @@ def gradient(
     value_coefficient: float,
     entropy_coefficient: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`Loss.gradient`: gradients by logits [B, A] and values [B], and the means that `REPORT` names, [5]."""
+    """`Loss.gradient`: gradients by logits [B, A] and values [B], and the means that `REPORT` names, [6]."""
     size, log_probability = len(value), logits.log_softmax(-1)
     probability = log_probability.exp()
     entropy = -(probability * log_probability).sum(-1)
@@ -47,6 +47,7 @@ def gradient(
         entropy,
         ratio - 1 - log_ratio,
         ((ratio - 1).abs() > clip).to(value.dtype),
+        (ratio - 1).square(),
     )
     return d_logits, d_value, torch.stack(terms).mean(1)
 
@@ -60,16 +61,24 @@ def pull(logits: Tensor, reference: Tensor, coefficient: float) -> tuple[Tensor,
     return coefficient / len(logits) * probability * (apart - divergence), divergence.mean()
 
 
-def token_gradient(new: Tensor, old: Tensor, steps: Steps[Tensor], clip: float) -> tuple[Tensor, Tensor]:
-    """`losses.token_gradient`: the gradient [B, L], and means as `REPORT` names them, [5]."""
+def token_gradient(new: Tensor, old: Tensor, steps: Steps[Tensor], clip: float, whole: bool) -> tuple[Tensor, Tensor]:
+    """`losses.token_gradient`: the gradient [B, L], and means as `REPORT` names them, [6]."""
     real = (new != 0) | (old != 0)
-    count = real.sum(-1, keepdim=True).clamp(min=1)
-    ratio = torch.where(real, new - old, 0.0).exp()
+    part = real / real.sum(-1, keepdim=True).clamp(min=1) / len(new)
+    log_ratio = torch.where(real, new - old, 0.0)
+    if whole:
+        log_ratio = log_ratio.sum(-1, keepdim=True).expand_as(new)
+    ratio = log_ratio.exp()
     advantage, weight = steps.advantage[:, None], steps.weight[:, None]
     surrogate, clipped = ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage
-    share = real * weight / count / len(new)
-    slope = torch.where(clipped < surrogate, 0.0, -share * surrogate)
-    outside = (real * ((ratio - 1).abs() > clip) / count).sum(-1).mean()
-    apart = (real * (ratio - 1 - ratio.log()) / count).sum(-1).mean()
-    policy, nothing = -(share * torch.minimum(surrogate, clipped)).sum(), torch.zeros_like(apart)
-    return slope, torch.stack([policy, nothing, nothing, apart, outside])
+    slope = torch.where(clipped < surrogate, 0.0, -weight * (real / len(new) if whole else part) * surrogate)
+    nothing = torch.zeros_like(ratio)
+    terms = (
+        -weight * torch.minimum(surrogate, clipped),
+        nothing,
+        nothing,
+        ratio - 1 - log_ratio,
+        ((ratio - 1).abs() > clip).to(ratio.dtype),
+        (ratio - 1).square(),
+    )
+    return slope, torch.stack([(part * term).sum() for term in terms])

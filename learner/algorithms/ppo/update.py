@@ -9,6 +9,7 @@ only queues operations.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from learner.batch import Batch, collate
 from learner.checkpoint import Arrays
 from learner.config import Configuration, own
 from learner.models.language.llm_policy import LanguagePolicy
+from learner.models.language.written import of_answers
 from learner.optim.adam import Adam, optimiser_step, side_by_side
 from learner.optim.device import read_mean
 from learner.optim.precision import halves
@@ -156,16 +158,20 @@ class PPO(Algorithm):
         if terms.pull:
             assert self.reference
             with self.reference.in_place():
-                reference = self.outputs.whole(batch)[0]
+                generated = self.outputs.generated
+                reference = self.outputs.tokens(batch) if generated else self.outputs.whole(batch)[0]
+        written = (
+            batch.written is not None
+        )  # its tokens have the ratio; of actions one is certain, see `Outputs.pieces`
         steps: Steps[Any] = Steps(
-            action=batch.action.ravel(),
-            log_prob=old_log_prob.ravel(),
+            action=batch.action.ravel() * (not written),
+            log_prob=old_log_prob.ravel() * np.float32(not written),
             advantage=advantage.astype(np.float32).ravel(),
             weight=weight.ravel(),
             value=told.ravel(),
             target=wanted.ravel(),
             reference=reference,
-            tokens=self.outputs.tokens(batch) if ppo.ratio == "token" else None,
+            tokens=self._tokens(batch),
         ).on(self.policy.device)
         reports: list[Any] = []
         for epoch in range(ppo.epochs):
@@ -179,12 +185,14 @@ class PPO(Algorithm):
         means = dict(zip(REPORT, read_mean(reports).tolist(), strict=True))
         if not self.reference:
             del means["reference_kl"]
+        means["ratio_spread"] = math.sqrt(means.pop("ratio_square"))
         if means["skipped"] == 1:
             raise FloatingPointError("no gradient of this update was finite; rewards or observations may not be")
         return {f"losses/{name}": number for name, number in means.items()} | {
             "losses/learning_rate": rate,
             "policy/rho": float(rho.mean()),
             **said,
+            **({} if batch.written is None else of_answers(batch.written)),
         }
 
     def _current(self, batch: Batch) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
@@ -192,8 +200,17 @@ class PPO(Algorithm):
         if batch.fresh:
             return batch.log_prob, batch.value, batch.final_value
         logits, value, final_value = self.outputs.whole(batch)
-        log_prob = losses.log_prob(logits, batch.action.ravel())
+        if self.outputs.generated:
+            log_prob = self.outputs.tokens(batch).sum(-1)
+        else:
+            log_prob = losses.log_prob(logits, batch.action.ravel())
         return log_prob.reshape(batch.action.shape), value, final_value
+
+    def _tokens(self, batch: Batch) -> NDArray[np.float32] | None:
+        """Log-probabilities [T * N, L] of the actions' tokens at the start of the update; None: ratios need none."""
+        if batch.written is not None and batch.fresh:
+            return batch.written.log_prob.reshape(batch.action.size, -1)
+        return self.outputs.tokens(batch) if self.outputs.spelt else None
 
     def _terms(self, env_steps: int) -> Terms:
         """The coefficients of an update after `env_steps`."""
@@ -229,7 +246,7 @@ class PPO(Algorithm):
         on_host = self.adam.on_host
         report: Any = 0.0
         apart: Any = 0.0 if on_host else self.gradient.new_zeros(())
-        for at, logits, value, tokens in self.outputs.pieces(batch, index):
+        for at, logits, value, tokens, spread in self.outputs.pieces(batch, index):
             some, share = steps.at(at), len(at) / len(index)  # gradients of micro-batches add up
             outputs = [logits, value] if tokens is None else [logits, value, tokens]
             seen: list[Any] = [numbers(x) if on_host else x.detach().float() for x in outputs]
@@ -238,10 +255,19 @@ class PPO(Algorithm):
             gradients = [d_logits, d_value]
             if some.tokens is not None:
                 before = some.tokens[:, : seen[2].shape[1]]
-                d_tokens, said = losses.token_gradient(seen[2], before, some, self.ppo.clip)
+                whole = self.ppo.ratio == "action"
+                d_tokens, said = losses.token_gradient(seen[2], before, some, self.ppo.clip, whole)
                 found = losses.of_tokens(said, found)
                 gradients.append(d_tokens)
-            if some.reference is not None:
+            if spread is not None:  # written: entropy and distance to the reference are those of tokens
+                outputs.append(spread)
+                gradients.append(np.float32(-terms.loss.entropy_coefficient / len(at)) * (seen[1] * 0 + 1))
+                found[2] = float(spread.detach().mean()) if on_host else spread.detach().mean()
+                if some.reference is not None:
+                    near = some.reference[:, : seen[2].shape[1]]
+                    pulled, divergence = losses.token_pull(seen[2], near, terms.pull)
+                    gradients[2], apart = gradients[2] + pulled, apart + share * divergence
+            elif some.reference is not None:
                 pulled, divergence = losses.pull(seen[0], some.reference, terms.pull)
                 gradients[0], apart = d_logits + pulled, apart + share * divergence
             if share < 1:

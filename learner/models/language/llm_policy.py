@@ -3,6 +3,8 @@
     texts of a state ──> prompt ──> language model ──> log-probability of each action's name ──> softmax: the policy
                                                  └──> state before the first word of an answer ──> value
 
+With `head=generated` it writes instead: tokens, in which an action is found (`written.py`).
+
     paper      head      pretrained                  paper      head      pretrained
     GFlan-T5   scores    all                         NPAE       actions   embeddings
     AFlan-T5   actions   all                         NPA        actions   none
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -28,6 +30,7 @@ from torch import Tensor, nn
 
 from envs.api import EnvSpec
 from learner.models.config import CANDIDATES, LanguageModelConfig, PolicyConfig
+from learner.models.language import written
 from learner.models.language.language_model import in_half, inspect, load, skeleton
 from learner.models.language.memory import budget
 from learner.models.language.prompt import State, check_prompt
@@ -41,6 +44,7 @@ from llm_service.errors import ContextTooLong, UsageError
 from llm_service.scoring.likeness import Likeness
 from llm_service.scoring.scorer import Question, Scorer, Scores
 from llm_service.scoring.trie import Tokens
+from llm_service.scoring.writer import Writer
 
 FORBIDDEN = np.float32(-1e30)
 """Logit of an action that a state does not have: its probability is exactly 0, and so is its gradient."""
@@ -93,16 +97,26 @@ class LanguagePolicy(Parts):
         lm = config.lm
         model, tokenizer = load(lm, seed)
         super().__init__(model, lm, len(spec.action_names))
-        self.in_half = in_half(lm)
+        self.in_half, self.generated = in_half(lm), lm.head == "generated"
+        self._temperature = 1.0 if self.generated else lm.temperature  # of names; that of tokens is the scorer's
         context, tokens = lm.context or None, lm.budget or budget(model, self.in_half, lm.checkpointing)
         self.scorer: Scorer | Likeness
         if encodes(model.config):
             self.scorer = Likeness(model, tokenizer, context=context, budget=tokens)
         else:
-            raw = lm.normalise == "compat"
-            self.scorer = Scorer(model, tokenizer, context=context, budget=tokens, remember=0, raw=raw)
+            self.scorer = Scorer(
+                model,
+                tokenizer,
+                context=context,
+                budget=tokens,
+                remember=0,
+                raw=lm.normalise == "compat",
+                temperature=lm.temperature if self.generated else 1.0,
+            )
         assert self.scorer.boundary is not None
         self.prompter = Prompter(config, spec, self.scorer.boundary)
+        end = self.prompter.end
+        self.writer = Writer(self.model, end[0], lm.temperature, lm.answer_tokens) if end else None
         self.fields, self.text_fields = self.prompter.fields, self.prompter.text_fields
         self.hidden = self.prompter.hidden
         self.to(self.device)
@@ -139,6 +153,7 @@ class LanguagePolicy(Parts):
 
     def pieces(self, obs: Rows, texts: Texts) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor]]:
         """Micro-batches of B states: which they are [b], logits [b, A] and values [b], float32, where the model is.
+        `head=generated`: a logit is the log-probability of writing an action's name, its end, and nothing else.
 
         Gradients flow where they are on.
 
@@ -161,6 +176,50 @@ class LanguagePolicy(Parts):
         for rows, logits, value, _ in self._answers(asked):
             own = [asked[row] for row in rows.tolist()]
             yield rows, logits, value, token_log_probs(logits, own, action[rows].tolist())
+
+    def written(
+        self, obs: Rows, texts: Texts, tokens: NDArray[np.integer]
+    ) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor, Tensor]]:
+        """Micro-batches of B states in which `tokens` [B, L] were written, -1 after their ends.
+
+        Yields:
+            Which they are [b], values [b], and, each [b, L'] and 0 after an answer's end, log-probabilities of the
+            tokens and entropies in nats of the distributions that they were drawn from. Gradients flow where they are
+            on.
+        """
+        asked, answers = self.prompter.ask(obs, texts), written.answers(tokens)
+        questions: list[Question] = [(asked[row].prompt, (answer,)) for row, answer in enumerate(answers)]
+        for rows, found in self._computed(questions, entropies=True):
+            with whole(self.device.type):
+                value = self.value_head(found.states.float()).squeeze(-1)
+            assert found.entropies is not None
+            columns = [[each[0] for each in column] for column in (found.tokens, found.entropies)]
+            spelt, spread = (nn.utils.rnn.pad_sequence(column, batch_first=True) for column in columns)
+            yield np.array(rows, np.int64), value, spelt, spread
+
+    @torch.no_grad()
+    def write(
+        self, asked: Sequence[Asked], random: NDArray[np.float32] | None
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
+        """Answers to questions about B states.
+
+        Returns:
+            Tokens [B, L], -1 after an answer's end, their log-probabilities [B, L], 0 there, and values [B].
+
+        random: [B] in [0, 1), from each of which an answer is drawn; None: the most probable tokens.
+        """
+        assert self.writer is not None
+        most, prompts = self.writer.most, [question.prompt for question in asked]
+        with arithmetic(self.in_half, self.device.type):
+            answers = self.writer.write(prompts, None if random is None else written.uniforms(random, most))
+        questions: list[Question] = [(prompt, (answer,)) for prompt, answer in zip(prompts, answers, strict=True)]
+        log_prob, values = np.zeros((len(asked), most), np.float32), np.zeros(len(asked), np.float32)
+        for rows, found in self._computed(questions):
+            for row, each in zip(rows, found.tokens, strict=True):
+                log_prob[row, : each.shape[1]] = read(each[0])
+            with whole(self.device.type):
+                values[rows] = read(self.value_head(found.states.float()).squeeze(-1))
+        return written.padded(answers, most), log_prob, values
 
     def _answers(self, asked: Sequence[Asked]) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor, Sequence[Tensor]]]:
         """Of questions about B states: which [b], logits [b, A], values [b], and for each, its names' tokens [K, L]."""
@@ -200,11 +259,12 @@ class LanguagePolicy(Parts):
         """A: the actions of its world, or more where it is asked about one that has more."""
         return max([self.prompter.size, *(question.places[-1] + 1 for question in asked)])
 
-    def _computed(self, questions: Sequence[Question]) -> Iterator[tuple[list[int], Scores]]:
+    def _computed(self, questions: Sequence[Question], entropies: bool = False) -> Iterator[tuple[list[int], Scores]]:
         if isinstance(self.scorer, Likeness):
             batches = self.scorer.micro_batches(questions)
         else:
-            batches = self.scorer.micro_batches(questions, "tokens" if self.lm.normalise == "tokens" else "none")
+            normalise: Literal["tokens", "none"] = "tokens" if self.lm.normalise == "tokens" else "none"
+            batches = self.scorer.micro_batches(questions, normalise, entropies)
         while True:
             try:
                 # Around each batch alone: what its receiver does is not ours.
@@ -223,7 +283,7 @@ class LanguagePolicy(Parts):
         """Scores [K] of each state's actions -> logits [b, size]."""
         if self.lm.normalise == "compat":
             scores = [own + _missing(names).to(own) for own, (_, names, _) in zip(scores, asked, strict=True)]
-        temperature: float | Tensor = self.lm.temperature
+        temperature: float | Tensor = self._temperature
         if self.log_temperature is not None:
             temperature = self.log_temperature.exp().clamp(min=COLDEST)
         if all(len(places) == size for _, _, places in asked):
@@ -255,6 +315,14 @@ def check_language_policy(config: PolicyConfig, spec: EnvSpec) -> None:
             f"policy.lm.normalise={lm.normalise} is for sums of log-probabilities: head=similarity has none"
         )
     check_names(spec.action_names)
+    if lm.head == "generated" and lm.normalise != "none":
+        raise ValueError(
+            f"policy.lm.normalise={lm.normalise} is for head=scores: head=generated draws tokens as they are"
+        )
+    if lm.head == "generated" and lm.placement == "server":
+        raise ValueError(
+            "policy.lm.head=generated needs policy.lm.placement=local: the policy server writes no answers"
+        )
 
 
 def check_model(config: PolicyConfig, spec: EnvSpec) -> None:

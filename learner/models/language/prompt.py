@@ -45,6 +45,8 @@ class PromptConfig(Part):
     """The observation field that says what is to be done; empty: none does."""
     observation: list[str] = Field(default=["caption"])
     """The observation fields that say what is seen."""
+    chat: bool = False
+    """Put the prompt into a user's turn of the tokenizer's chat template; what follows is the assistant's turn."""
     observations: int = 3
     """How many of an episode's last observations are told, the present one included, with the actions between them."""
     language: Literal["en", "fr"] = "en"
@@ -119,7 +121,8 @@ class Prompt:
         varied: whether `variant_of` varies; false for evaluation.
 
     Raises:
-        ValueError: `config.reword` is not known, or the tokenizer writes a text otherwise between its special tokens.
+        ValueError: `config.reword` is not known, the tokenizer has no chat template for `config.chat`, or it writes a
+            text otherwise between its special tokens.
     """
 
     variants = _KINDS * (1 + len(TRAINING))
@@ -128,6 +131,10 @@ class Prompt:
         self.config, self.names, self.varied = config, tuple(names), True
         self._rewordings = (rewording(config.reword), *TRAINING)
         self._begin, self._end, self._blank = _habits(boundary)
+        self.ending = ""  # the text that candidates follow, as far as it matters
+        if config.chat:
+            before, self.ending = _turns(boundary)
+            self._begin, self._end = (boundary.prompt(text, special=False) for text in (before, self.ending))
         self._piece = lru_cache(REMEMBERED)(partial(boundary.prompt, special=False))
         self._known = lru_cache(REMEMBERED)(self._told)
         self._listed = lru_cache(1024)(self._names)
@@ -221,3 +228,16 @@ def _habits(boundary: Boundary) -> tuple[Tokens, Tokens, str]:
             own = boundary.tokenizer.convert_ids_to_tokens(alone[0]).startswith("▁")
             return whole[:start], whole[start + len(alone) :], "" if own else " "
     raise ValueError("the model's tokenizer writes a text otherwise when it adds special tokens: it cannot be prompted")
+
+
+def _turns(boundary: Boundary) -> tuple[str, str]:
+    """The text of a chat template before and after what a user says; the assistant's turn has begun."""
+    tokenizer, said = boundary.tokenizer, "Actions: go."
+    if not tokenizer.chat_template:
+        raise ValueError("policy.prompt.chat=true needs a tokenizer with a chat template, and this model's has none")
+    turns = [{"role": "user", "content": said}]
+    whole = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    before, found, after = whole.partition(said)
+    if not found:
+        raise ValueError("policy.prompt.chat: the tokenizer's chat template does not show what the user says")
+    return before, after

@@ -8,7 +8,7 @@ It needs a tokenizer and no model, so that an actor whose model is elsewhere ask
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from envs.api import EnvSpec
 from learner.models.config import CANDIDATES, HISTORY, PolicyConfig, read_fields
+from learner.models.language import written
 from learner.models.language.prompt import Prompt, State
 from llm_service.scoring.tokens import Boundary
 from llm_service.scoring.trie import Tokens
@@ -63,6 +64,13 @@ class Prompter:
         self.prompt = Prompt(config.prompt, self.names, boundary)
         self._goal, self._observation = config.prompt.goal, list(config.prompt.observation)
         self._boundary, self._longest = boundary, config.lm.action_tokens
+        self.end: Tokens = ()  # what a written answer ends with
+        if config.lm.head == "generated":
+            if boundary.tokenizer.eos_token_id is None:
+                raise ValueError(
+                    "policy.lm.head=generated needs a tokenizer with an end token, and this model's has none"
+                )
+            self.end, self._longest = (boundary.tokenizer.eos_token_id,), config.lm.answer_tokens
         self._known: dict[tuple[str, ...], tuple[Tokens, ...]] = {}
 
     def initial_state(self, n: int) -> None:
@@ -77,6 +85,19 @@ class Prompter:
             ValueError: the name of an action is too long, or one of a state's own actions has another's name.
         """
         return [self._one(obs, row, texts) for row in range(len(next(iter(obs.values()))))]
+
+    def read(self, answers: Sequence[Tokens], asked: Sequence[Asked]) -> list[int | None]:
+        """The actions that B written answers name; None where there is none."""
+        found = []
+        for answer, (_, candidates, places) in zip(answers, asked, strict=True):
+            names = [self.text(name) for name in candidates]
+            place = written.action(self.text(answer), names)
+            found.append(None if place is None else places[place])
+        return found
+
+    def text(self, tokens: Tokens) -> str:
+        """What was written, for people."""
+        return str(self._boundary.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
 
     def within(self, config: PolicyConfig, spec: EnvSpec) -> Prompter:
         """One that asks the same model about another world, or in other words."""
@@ -111,11 +132,12 @@ class Prompter:
         """Token ids of the names of a state's actions; ValueError as `ask`."""
         if names not in self._known:
             check_names(names)
-            found = self._boundary.candidates(names, "")
+            found = tuple(name + self.end for name in self._boundary.candidates(names, self.prompt.ending))
             for name, tokens in zip(names, found, strict=True):
                 if len(tokens) > self._longest:
+                    key = "answer_tokens" if self.end else "action_tokens"
                     raise ValueError(
-                        f"action {name!r} has {len(tokens)} tokens, more than policy.lm.action_tokens={self._longest}: "
+                        f"action {name!r} has {len(tokens)} tokens, more than policy.lm.{key}={self._longest}: "
                         "give it a shorter name or raise the limit"
                     )
             if len(set(found)) < len(found):

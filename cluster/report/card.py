@@ -97,13 +97,21 @@ def _use(run: Path, config: Config, policy: LanguagePolicy, folder: Path) -> Ite
     if missing := {*policy.fields} - {*envs.spec(config.env.id, **config.env.options).fields, HISTORY}:
         yield f"Its prompts also need {', '.join(sorted(missing))}, which Cairn adds to the observations."
         return
+    if policy.generated or config.policy.prompt.chat:
+        yield "The model's own `generate` writes what follows a prompt; here is the first of an episode:"
+        yield f"```\n{_prompt(config, policy)[0]}\n```"
+        return
     yield "Score the actions of a state without Cairn; the prompt is the first of an episode:"
     yield f"```python\n{_program(config, policy, folder)}```"
 
 
-def _program(config: Config, policy: LanguagePolicy, folder: Path) -> str:
+def _prompt(config: Config, policy: LanguagePolicy) -> tuple[str, dict[str, int]]:
     env = envs.make(config.env.id, 1, config.seed, **config.env.options)
-    prompt, places = policy.prompter.told(env.begin(), 0, env.texts)
+    return policy.prompter.told(env.begin(), 0, env.texts)
+
+
+def _program(config: Config, policy: LanguagePolicy, folder: Path) -> str:
+    prompt, places = _prompt(config, policy)
     assert policy.scorer.boundary is not None
     names = policy.scorer.boundary.candidates(list(places), "")
     seq2seq = bool(policy.model.config.is_encoder_decoder)

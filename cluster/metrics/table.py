@@ -56,7 +56,7 @@ CONTROLLER = _rows(
     ("policy_entropy", "losses/entropy", "",
      "PPO: mean entropy in nats of the distribution over actions; of one that writes, over the tokens of its answers.",
      "Entropy of the policy"),
-    ("policy_kl", "losses/approx_kl", "", "PPO: mean KL divergence in nats from the policy before an update.",
+    ("policy_kl", "losses/approx_kl", "", "PPO: mean KL divergence in nats of the policies before and in an update.",
      "KL divergence in an update"),
     ("ratio_spread", "losses/ratio_spread", "", "PPO: root mean square distance from 1 of the probability ratio.",
      "Spread of ratios"),

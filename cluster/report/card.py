@@ -40,6 +40,7 @@ def card(run: Path, config: Config, policy: LanguagePolicy, folder: Path) -> str
         "scores": "by scoring the names of actions",
         "similarity": "by how alike a state and the name of each action are",
         "actions": "by layers of its own on top of the model",
+        "generated": "by writing an answer in which the action is found",
     }
     about = f"A language model that acts in `{config.env.id}` {how[lm.head]}. Trained with `{method}`."
     sections = {
@@ -103,13 +104,21 @@ def _use(run: Path, config: Config, policy: LanguagePolicy, folder: Path) -> Ite
     if missing := {*policy.fields} - {*envs.spec(config.env.id, **config.env.options).fields, HISTORY}:
         yield f"Its prompts also need {', '.join(sorted(missing))}, which Cairn adds to the observations."
         return
+    if policy.generated or config.policy.prompt.chat:
+        yield "The model's own `generate` writes what follows a prompt; here is the first of an episode:"
+        yield f"```\n{_prompt(config, policy)[0]}\n```"
+        return
     yield "Score the actions of a state without Cairn; the prompt is the first of an episode:"
     yield f"```python\n{_program(config, policy, folder)}```"
 
 
-def _program(config: Config, policy: LanguagePolicy, folder: Path) -> str:
+def _prompt(config: Config, policy: LanguagePolicy) -> tuple[str, dict[str, int]]:
     env = envs.make(config.env.id, 1, config.seed, **config.env.options)
-    prompt, places = policy.prompter.told(env.begin(), 0, env.texts)
+    return policy.prompter.told(env.begin(), 0, env.texts)
+
+
+def _program(config: Config, policy: LanguagePolicy, folder: Path) -> str:
+    prompt, places = _prompt(config, policy)
     assert policy.scorer.boundary is not None
     names = policy.scorer.boundary.candidates(list(places), "")
     auto = class_for(policy.model.config).__name__

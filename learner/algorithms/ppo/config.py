@@ -90,3 +90,9 @@ def _check_groups(config: Configuration) -> None:
         raise ValueError(f"{key} has no critic: learner.ppo.critic_warmup and normalise_value are for gae")
     if config.policy.memory != "none":
         raise ValueError(f"{key} begins all episodes anew with each chunk: policy.memory=gru is for gae")
+    longest = config.env.options.get("max_steps")
+    if longest is not None and actors.steps < longest:
+        raise ValueError(
+            f"{key} learns from episodes that end within a chunk: actors.steps={actors.steps} is less than "
+            f"env.max_steps={longest}"
+        )

@@ -22,6 +22,8 @@ SMALL += ["evaluate.every=48", "evaluate.validation_episodes=2", "evaluate.episo
 WORDY = ["policy.prompt.observations=3", "policy.prompt.paraphrase=0.5", "policy.prompt.synonyms=0.5"]
 
 LORA = [*WORDY, "policy.lm.tune=lora", "policy.lm.lora_rank=4", "policy.lm.pretrained=embeddings"]
+GROUPS = ["learner.ppo.advantage=gigpo", "actors.envs=4", "actors.group=2", "actors.steps=8", "learner.env_steps=384"]
+GROUPS += ["learner.ppo.critic_warmup=0", "learner.ppo.normalise_value=false", "evaluate.every=128"]
 HEADS = ["policy.lm.head=actions", "policy.lm.checkpointing=true"]
 
 
@@ -39,6 +41,7 @@ def rows(path, kind):
         pytest.param("t5", WORDY, marks=pytest.mark.slow, id="t5"),
         pytest.param("llama", LORA, marks=pytest.mark.slow, id="llama-lora"),
         pytest.param("gpt2", HEADS, id="gpt2-actions"),
+        pytest.param("t5", GROUPS, id="t5-groups"),
     ],
 )
 def test_stop_and_resume_is_bitwise_the_run_without_a_stop(tmp_path, model, words, monkeypatch):

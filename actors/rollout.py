@@ -127,9 +127,7 @@ class RolloutActor:
         self.player.load(weights, version)
         if not self.obs:
             self.begin()
-        if (
-            self.setup.actors.group > 1 and self.sequence
-        ):  # episodes of a group begin together, and end within the chunk
+        if self.setup.actors.group > 1 and self.sequence:  # episodes of a group begin together
             self.obs = self.env.begin()
         if len(self.env.texts) > MOST_TEXTS:
             self._forget_texts()

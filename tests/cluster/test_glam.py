@@ -23,6 +23,8 @@ WORDY = ["policy.prompt.observations=3", "policy.prompt.paraphrase=0.5", "policy
 
 LORA = [*WORDY, "policy.lm.tune=lora", "policy.lm.lora_rank=4", "policy.lm.pretrained=embeddings"]
 WRITES = ["policy.lm.head=generated", "policy.lm.answer_tokens=5"]
+GROUPS = ["learner.ppo.advantage=gigpo", "actors.envs=4", "actors.group=2", "actors.steps=8", "learner.env_steps=384"]
+GROUPS += ["learner.ppo.critic_warmup=0", "learner.ppo.normalise_value=false", "evaluate.every=128"]
 HEADS = ["policy.lm.head=actions", "policy.lm.checkpointing=true"]
 
 
@@ -41,6 +43,7 @@ def rows(path, kind):
         pytest.param("llama", LORA, marks=pytest.mark.slow, id="llama-lora"),
         pytest.param("gpt2", HEADS, id="gpt2-actions"),
         pytest.param("t5", WRITES, id="t5-generated"),
+        pytest.param("t5", GROUPS, id="t5-groups"),
     ],
 )
 def test_stop_and_resume_is_bitwise_the_run_without_a_stop(tmp_path, model, words, monkeypatch):

@@ -11,7 +11,7 @@ import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from learner.algorithms.ppo import PPOConfig
 from learner.algorithms.ppo.advantages import next_values, vtrace
-from learner.algorithms.ppo.losses import REPORT, Steps
+from learner.algorithms.ppo.losses import REPORT, Steps, token_gradient
 from learner.batch import collate
 from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights
@@ -360,6 +360,40 @@ def test_the_ratio_of_tokens_has_the_gradient_of_the_tokens_that_were_said():
         (-(gain * tokens.sum(-1) / several).sum() / len(steps.action)).backward()
     assert found.abs().max() > 0
     assert_near(found.numpy(), learner.gradient.numpy())
+
+
+def test_an_advantage_belongs_to_a_turn_however_many_tokens_its_action_has():
+    """GAE by definition over actions, for names of different lengths; and every token of a name has its turn's."""
+    policy, chunks = play(explorer("t5"), steps=12)
+    discount, lam = 0.9, 0.7
+    expected = np.zeros_like(chunks[0].log_prob)
+    chunk = chunks[0]
+    done = chunk.terminated | chunk.truncated
+    following = chunk.value[1:].copy()
+    following[tuple(chunk.final_index.T)] = chunk.final_value
+    following[chunk.terminated] = 0
+    error = chunk.rewards["env"] + discount * following - chunk.value[:-1]
+    for t in reversed(range(12)):
+        later = expected[t + 1] if t < 11 else 0
+        expected[t] = error[t] + discount * lam * ~done[t] * later
+    assert done.any()
+    kept = []
+    for ratio in ("action", "token"):
+        options = {"value_coefficient": 0.0, "entropy_coefficient": 0.0, "gradient_clip": 1e9}
+        options |= {"normalise_advantage": False, "discount": discount, "gae_lambda": lam}
+        learner = learner_of(policy, ratio=ratio, **options)
+        learner.adam.step = lambda *given: None
+        real = learner._step
+        learner._step = lambda batch, steps, *rest, real=real: kept.append(steps) or real(batch, steps, *rest)
+        update(learner, chunks)
+        steps = kept.pop()
+        np.testing.assert_allclose(steps.advantage, expected.ravel(), rtol=1e-4, atol=1e-5)
+    lengths = (steps.tokens != 0).sum(-1)
+    assert lengths.min() < lengths.max()  # names are of different lengths
+    new = np.where(steps.tokens != 0, steps.tokens, 0)
+    per_token, _ = token_gradient(new, steps.tokens, steps, 0.2)
+    shares = per_token * lengths[:, None] * len(steps.action)  # at ratio 1: minus the advantage, at each token
+    np.testing.assert_allclose(shares, -np.where(steps.tokens != 0, expected.reshape(-1, 1), 0), rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_dear_to_leave_is_left_less():

@@ -11,6 +11,7 @@ import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from cluster.config.tree import compose
 from learner.algorithms.ppo.advantages import next_values, vtrace
+from learner.algorithms.ppo.groups import credit
 from learner.batch import collate
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
@@ -199,3 +200,60 @@ def test_the_optimiser_continues_from_its_state_and_refuses_anothers():
     assert np.array_equal(flat(again), flat(policy))
     with pytest.raises(ValueError, match="does not fit"):
         other.adam.restore(saved | {"mean": saved["mean"][:-1]})
+
+
+@pytest.mark.parametrize("method", ["grpo", "rloo", "gigpo"])
+@pytest.mark.parametrize("lag", [0, 2])
+def test_an_update_by_groups_has_their_advantages_and_no_critic(method, lag):
+    """Steps that count have the clipped ratio to who acted, others weight 0; the loss has no term of values."""
+    config = PolicyConfig(hidden=16, network="mlp")
+    spec = envs.spec("toy/Line")
+    acted = get_weights(trained(build_policy(config, spec, 0), lag))
+    made = ActorSetup("toy/Line", {}, spec, ActorsConfig(n=1, envs=8, steps=20, group=4), config, SEED, True)
+    chunk = RolloutActor(made, 0).rollout(acted, VERSION - lag)[1]
+    policies, reports, kept = [], [], []
+    for weight in (0.5, 0.0):
+        policy = trained(build_policy(config, spec, 0))
+        before = get_weights(policy)
+        options = {"advantage": method, "value_coefficient": weight, "minibatch": 80, "discount": 0.9}
+        learner = ppo_of(policy, SEED, **options)
+        real = learner._step
+        learner._step = lambda batch, steps, *rest, real=real: kept.append((batch, steps)) or real(batch, steps, *rest)
+        reports.append(learner.learn(VERSION, 0, [chunk]))
+        policies.append(get_weights(policy))
+    batch, steps = kept[0]
+    seen = np.concatenate([column[:-1].reshape(160, -1) for column in chunk.obs.values()], 1)
+    state = np.unique(seen, axis=0, return_inverse=True)[1].reshape(20, 8)
+    done = chunk.terminated | chunk.truncated
+    advantage, counts = credit(method, batch.reward, done, chunk.episode, np.arange(8) // 4, state, 0.9, 1.0)
+    assert np.abs(advantage).max() > 0.1
+    assert 0 < counts.mean() < 1
+    np.testing.assert_array_equal(steps.advantage, advantage.ravel())  # not normalised again
+    rho = np.exp(steps.log_prob - chunk.log_prob.ravel())
+    np.testing.assert_array_equal(steps.weight, np.minimum(rho, 1) * counts.ravel())
+    assert (reports[0]["policy/rho"] == 1) == (lag == 0)
+    assert reports[0]["policy/unfinished"] == pytest.approx(1 - counts.mean())
+    assert any((before[name] != policies[0][name]).any() for name in before)
+    for name, value in policies[1].items():
+        np.testing.assert_array_equal(policies[0][name], value, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["learner.ppo.advantage=grpo"], "set actors.group to 2 or more"),
+        (["learner.ppo.advantage=grpo", "actors.group=5"], "a divisor of actors.envs=32; got 5"),
+        (["learner.ppo.advantage=rloo", "actors.group=2", "learner.ppo.critic_warmup=9"], "has no critic"),
+        (["learner.ppo.advantage=gigpo", "actors.group=2", "learner.ppo.normalise_value=true"], "has no critic"),
+        (["actors.group=2"], "with gae, set it to 1"),
+        (["method=dqn", "actors.group=2"], "set it to 1 for dqn"),
+    ],
+)
+def test_groups_that_could_not_teach_are_refused_in_one_sentence(words, reason):
+    with pytest.raises(UsageError, match=reason):
+        compose(["env=toy/Line", "policy.memory=none", *words])
+
+
+def test_a_chunk_shorter_than_an_episode_is_refused_for_groups():
+    with pytest.raises(UsageError, match=r"actors\.steps=8 is less than env\.max_steps=9"):
+        compose(["env=babyai", "env.max_steps=9", "actors.steps=8", "actors.group=2", "learner.ppo.advantage=grpo"])

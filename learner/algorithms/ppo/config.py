@@ -61,7 +61,7 @@ def check_ppo(config: Configuration, spec: EnvSpec) -> None:
     if config.method.part(GuideConfig).policy:
         raise ValueError("method.guide acts where epsilon says so, which PPO does not have: use learner.algorithm=dqn")
     policy = config.policy
-    spelt = policy.network == "language_model" and policy.lm.head != "actions"
+    spelt = policy.network == "language_model" and policy.lm.head in ("scores", "generated")
     if config.learner.part(PPOConfig).ratio == "token" and not spelt:
         raise ValueError(
             "learner.ppo.ratio=token needs actions that are spelt: policy.network=language_model and lm.head=scores or "
@@ -91,3 +91,9 @@ def _check_groups(config: Configuration) -> None:
         raise ValueError(f"{key} has no critic: learner.ppo.critic_warmup and normalise_value are for gae")
     if config.policy.memory != "none":
         raise ValueError(f"{key} begins all episodes anew with each chunk: policy.memory=gru is for gae")
+    longest = config.env.options.get("max_steps")
+    if longest is not None and actors.steps < longest:
+        raise ValueError(
+            f"{key} learns from episodes that end within a chunk: actors.steps={actors.steps} is less than "
+            f"env.max_steps={longest}"
+        )

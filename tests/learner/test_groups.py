@@ -33,18 +33,21 @@ values = st.lists(st.tuples(st.floats(-100, 100, width=32), st.integers(0, 3)), 
 
 
 @given(values, st.sampled_from(["grpo", "rloo"]))
-def test_a_group_gains_what_it_loses(drawn, kind):
+def test_a_value_is_compared_with_its_group_alone(drawn, kind):
     value, group = np.array([v for v, _ in drawn]), np.array([g for _, g in drawn])
-    found = relative(value, group, kind)
-    for each in set(group.tolist()):
-        own = group == each
-        assert float(found[own].sum()) == pytest.approx(0, abs=1e-3 * (1 + np.abs(value).max()))
-        if own.sum() == 1 or np.ptp(value[own]) == 0:
-            np.testing.assert_allclose(found[own], 0, atol=1e-4)
+    found, scale = relative(value, group, kind), 1 + np.abs(value).max()
+    for i, each in enumerate(group.tolist()):
+        own = value[group == each]
+        others = np.delete(value, i)[np.delete(group, i) == each]
+        if kind == "rloo":
+            expected = value[i] - others.mean() if len(others) else 0.0
         else:
-            assert (np.argsort(found[own], kind="stable") == np.argsort(value[own], kind="stable")).all() or (
-                np.ptp(value[own]) < 1e-4
-            )
+            expected = (value[i] - own.mean()) / own.std() if own.std() > 1e-4 * scale else found[i]
+        assert float(found[i]) == pytest.approx(expected, abs=1e-4 * scale)
+        if np.ptp(own) == 0:
+            assert abs(found[i]) < 1e-4
+    for each in set(group.tolist()):
+        assert float(found[group == each].sum()) == pytest.approx(0, abs=1e-3 * scale)
 
 
 def test_every_step_of_an_episode_has_the_episodes_advantage_and_groups_are_apart():

@@ -22,7 +22,8 @@ async def _run(words: list[str], file: str | None, folder: Path) -> None:
 
     def ready(address: str) -> None:
         where = f", metrics at http://{config.server.metrics_host}:{server.metrics_port}/metrics"
-        print(f"ready on {address}, backend {config.name}{where if server.metrics_port else ''}", flush=True)
+        api = f", OpenAI API at {server.openai_url}" if server.openai_url else ""
+        print(f"ready on {address}, backend {config.name}{api}{where if server.metrics_port else ''}", flush=True)
 
     done = await serve(server, ready)
     print("ended" if done else f"ended; some requests were cut after {config.server.drain_s:g} s", flush=True)

@@ -38,7 +38,7 @@ class Server:
     """
 
     def __init__(self, service: Service, config: guard.ServerConfig, folder: Path, backend: str = "") -> None:
-        self._service, self._config, self._folder, self._backend = service, config, folder, backend
+        self._service, self._config, self._folder, self.backend = service, config, folder, backend
         self._grpc: Any = None
         self._servicer: Servicer | None = None
         self._end_metrics: Callable[[], None] = lambda: None
@@ -72,7 +72,7 @@ class Server:
         config = self._config
         token = self._token()
         credentials = self._credentials() if config.tls_certificate else None
-        self._servicer = Servicer(self._service, config, self._backend)
+        self._servicer = Servicer(self._service, config, self.backend)
         admission = Guard(token, config.max_calls, self._servicer.counts)
         self._grpc = grpc.aio.server(interceptors=[admission], options=self._options())
         wire.serve(self._servicer, self._grpc)
@@ -90,7 +90,7 @@ class Server:
         if config.openai:
             from llm_service.web.endpoints import Endpoints
 
-            self._web = Endpoints(self._service, self._servicer, config, token, self._backend)
+            self._web = Endpoints(self._service, self._servicer, config, token, self.backend)
             self.openai_url = await self._web.start()
         await self._grpc.start()
         unix = config.listen.startswith("unix:")
@@ -115,6 +115,19 @@ class Server:
     def stats(self) -> dict[str, float]:
         assert self._servicer is not None, "started first"
         return self._servicer.stats()
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus reads; "" if it does not."""
+        return f"http://{self._config.metrics_host}:{self.metrics_port}/metrics" if self.metrics_port else ""
+
+    @property
+    def token_place(self) -> str:
+        """Where callers find the token."""
+        config = self._config
+        if not guard.chosen_token(config.token_env, config.token_file):
+            return str(self._folder / "token")
+        return f"the environment's {config.token_env}" if os.environ.get(config.token_env) else config.token_file
 
     def forget_address(self) -> None:
         """Delete `address` from the folder, unless a successor has written its own."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal
@@ -23,6 +23,8 @@ Lane = Literal["interactive", "durable"]
 Normalisation = Literal["none", "tokens"]
 Turn = tuple[str, str]
 """(role, text); the roles are `system`, `user` and `assistant`."""
+Option = Literal["top", "raw", "echo"]
+"""Fields of a `Call` that only some backends support: what a caller may ask of `generate` beyond a text."""
 
 
 def canonical(value: Any) -> str:
@@ -52,6 +54,19 @@ class Parameters:
 
 
 @dataclass(frozen=True, slots=True)
+class Token:
+    """A token of a reply, or of a prompt. The texts of all tokens together are the whole text."""
+
+    text: str
+    logprob: float | None  # natural logarithm, at temperature 1; None: nothing comes before it
+    top: tuple[tuple[str, float], ...] = ()  # the most probable tokens at its place, best first
+
+
+Heard = Callable[[str, tuple[Token, ...]], None]
+"""Takes a reply as far as it is known, text and tokens; each time it is longer. Any thread may call it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One question to a model."""
 
@@ -62,12 +77,23 @@ class Call:
     sample: int = 0  # equal questions with different numbers are different questions
     task: str = ""  # the task that asks, "" for a raw prompt; not part of the key
     inputs: Mapping[str, Any] = field(default_factory=dict)  # the source of the turns; not part of the key
+    top: int | None = None  # tokens with log-probabilities, and so many of the most probable ones at each place
+    raw: bool = False  # continue the prompt's text as it is, without a chat template
+    echo: bool = False  # with `top`: the prompt's tokens too; `max_tokens` may then be 0
+    heard: Heard | None = field(default=None, compare=False)  # told while the reply grows; not part of the key
+
+    @property
+    def options(self) -> frozenset[Option]:
+        """The options that it uses."""
+        used: dict[Option, bool] = {"top": self.top is not None, "raw": self.raw, "echo": self.echo}
+        return frozenset(option for option, on in used.items() if on)
 
     def key(self, model: str) -> str:
         """Content hash of the question to this model."""
         p = self.parameters
         asked = [p.temperature, p.max_tokens, p.stop, p.seed, p.normalise]
-        return digest(self.verb, model, canonical([self.turns, self.candidates, asked, self.sample]))
+        options = [self.top, self.raw, self.echo] if self.options else []  # without any, the key is as it always was
+        return digest(self.verb, model, canonical([self.turns, self.candidates, asked, self.sample, *options]))
 
     @property
     def characters(self) -> int:
@@ -84,6 +110,8 @@ class Reply:
     vector: NDArray[np.float32] | None = None  # embed: [D], unit length
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    tokens: tuple[Token, ...] = ()  # generate with `top`: those of the reply; with `echo`, after those of the prompt
+    cut: bool = False  # generate: it ended because it had `max_tokens`
 
 
 class Status(IntEnum):

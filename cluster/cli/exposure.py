@@ -32,7 +32,7 @@ TIMEOUT_S = 1.0
 KINDS = {
     "Ray": r"^ray::|/(gcs_server|raylet)( |$)|/ray/(dashboard|autoscaler|_private)/|ray\.util\.client|cluster\.head",
     "Redis": r"^(\S*/)?redis-server( |$)",
-    "LLM service": r" llm_service\.server( |$)",
+    "LLM service": r" llm_service\.server( |$)| (\S*/)?launch\.py llm serve( |$)",
     "a run": r" (\S*/)?launch\.py( |$)",
     "Prometheus": r"^(\S*/)?prometheus( |$)",
     "Grafana": r"^(\S*/)?grafana(-server)?( |$)",

@@ -19,10 +19,12 @@ from rich.console import Console
 from rich.table import Table
 
 from cluster.cli.job_verbs import jobs
+from cluster.cli.serve_verb import serve, write_world
 from llm_service.errors import AwayTooLong, Unreachable, UsageError
 
-llm = typer.Typer(help="Language model calls: what they cost, labelling jobs.", no_args_is_help=True)
+llm = typer.Typer(help="Language models: what calls cost, labelling jobs, a server.", no_args_is_help=True)
 llm.add_typer(jobs, name="jobs")
+llm.command()(serve)
 
 WAIT_S = 2.0
 """Seconds between two checks of pending jobs."""
@@ -109,13 +111,7 @@ def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: 
     contents = tasks.contents(task, _objects(inputs))
     llm = config.llm
     if not llm.world:
-        import envs
-        from learner.files import replace_file
-
-        folder.mkdir(parents=True, exist_ok=True)
-        world = folder / "world.json"
-        replace_file(world, json.dumps(envs.knowledge(config.env.id.partition("/")[0]), indent=1).encode())
-        llm = llm.model_copy(update={"world": str(world)})
+        llm = llm.model_copy(update={"world": str(write_world(config.env.id, folder))})
     return asyncio.run(_label(llm, task, contents, outputs, folder, dry_run))
 
 

@@ -16,6 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from cluster.roles.backend import AskedToStop, Backend, Handle, Interrupted, Rol
 from cluster.runs.folder import RunError
 from learner.files import replace_file
 from llm_service.errors import AwayTooLong, BackendError, Garbled, ServiceError, Unreachable, UsageError
-from llm_service.records import Call, Reply, Source, Verb
+from llm_service.records import Call, Option, Reply, Source, Verb
 from llm_service.server import assembly
 from llm_service.server.process import Server
 from llm_service.settings import LLMConfig
@@ -127,9 +128,9 @@ class Replica:
         self._loop = asyncio.new_event_loop()
         self._backend = assembly.make_backend(LLMConfig(**config))
 
-    def about(self) -> tuple[str, frozenset[Verb], int, float | None]:
+    def about(self) -> tuple[str, frozenset[Verb], frozenset[Option], int, float | None]:
         backend = self._backend
-        return backend.model, backend.verbs, backend.max_batch, backend.bucket_ratio
+        return backend.model, backend.verbs, backend.options, backend.max_batch, backend.bucket_ratio
 
     def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
         return self._loop.run_until_complete(self._backend.answer(calls))
@@ -153,14 +154,16 @@ class Replicas:
         self._died: type[Exception] = ray.exceptions.RayError
         self._raised: type[Exception] = ray.exceptions.RayTaskError
         self._handles = [remote.options(**place).remote(config.model_dump()) for place in places]
-        self.model, self.verbs, self.max_batch, self.bucket_ratio = ray.get(self._handles[0].about.remote())
+        about = ray.get(self._handles[0].about.remote())
+        self.model, self.verbs, self.options, self.max_batch, self.bucket_ratio = about
         self.concurrency = config.replicas
         self._idle: asyncio.Queue[Any] = asyncio.Queue()
         for handle in self._handles:
             self._idle.put_nowait(handle)
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
-        return list(await self._on_a_replica("answer", list(calls)))
+        # Who listens is in this process: a replica's replies arrive whole.
+        return list(await self._on_a_replica("answer", [replace(call, heard=None) for call in calls]))
 
     async def _on_a_replica(self, method: str, *args: Any) -> Any:
         handle = await self._idle.get()

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from llm_service.errors import BackendError
-from llm_service.records import Call, Reply, Verb
+from llm_service.records import Call, Option, Reply, Verb
 
 
 class Backend(Protocol):
@@ -35,9 +35,13 @@ class Backend(Protocol):
     """Maximum ratio of the longest to the shortest prompt in a batch; None: lengths do not matter."""
     paid: bool = False
     """Whether calls cost money: then they are priced, and embeddings are also in the journal."""
+    options: frozenset[Option] = frozenset()
+    """Options of `generate` that it supports; the service refuses others before any call."""
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
         """One reply or error for each call, in order. All calls have the same verb and parameters.
+
+        A backend that makes its replies piece by piece tells `call.heard`; others need not.
 
         Raises:
             BackendError: the whole batch failed.

@@ -14,7 +14,7 @@ from llm_service.backends import Backend
 from llm_service.config import Part
 from llm_service.errors import BackendError, NotRecorded, UsageError
 from llm_service.pipeline.journal import decode, parse
-from llm_service.records import Call, Parameters, Reply, Verb
+from llm_service.records import Call, Option, Parameters, Reply, Verb
 from llm_service.world import World
 
 SHOWN = 80
@@ -32,6 +32,7 @@ class Replay(Backend):
     """A recording in memory."""
 
     verbs: frozenset[Verb] = frozenset({"generate", "score", "embed"})
+    options: frozenset[Option] = frozenset({"top", "raw", "echo"})
     max_batch = 256
     concurrency = 1
 
@@ -91,4 +92,5 @@ def _call(record: dict[str, Any], instructions: dict[str, str]) -> Call:
     turns = tuple((str(role), str(text)) for role, text in told)
     if turns and turns[0][0] == "system":
         instructions[record["key"]] = turns[0][1]
-    return Call(record["verb"], turns, tuple(map(str, record["candidates"])), parameters, int(record["sample"]))
+    candidates, options = tuple(map(str, record["candidates"])), record.get("options", {})
+    return Call(record["verb"], turns, candidates, parameters, int(record["sample"]), **options)

@@ -24,11 +24,17 @@ from llm_service.pipeline.journal import Journal
 from llm_service.pipeline.ledger import Ledger
 from llm_service.pipeline.limits import Rate
 from llm_service.pipeline.retry import Breaker, RetryBudget, retried
-from llm_service.records import Call, Lane, Reply, Source
+from llm_service.records import Call, Lane, Option, Reply, Source
 from llm_service.settings import LLMConfig
 
 Parse = Callable[[Reply], Any]
 """A reply's JSON value; raises `Malformed`."""
+CANNOT: dict[Option, str] = {
+    "top": "gives no log-probabilities of tokens",
+    "raw": "answers chats only and cannot continue a text: send the text as a chat message",
+    "echo": "gives no log-probabilities of a prompt",
+}
+"""What a backend without an option is refused with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,8 @@ class Calls:
                 f"the {self.backend.model} backend cannot {call.verb}: it can {', '.join(sorted(self.backend.verbs))}; "
                 "choose another with llm=NAME"
             )
+        if missing := sorted(call.options - self.backend.options):
+            raise Unsupported(f"the {self.backend.model} backend {CANNOT[missing[0]]}")
         key = call.key(self.backend.model)
         known = self._journal.find(key)
         if known is not None:

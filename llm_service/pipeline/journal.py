@@ -18,6 +18,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import numpy as np
 
 from llm_service.errors import UsageError
 from llm_service.lines import open_alone, put_in_place, set_aside
-from llm_service.records import Call, Reply
+from llm_service.records import Call, Reply, Token
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class Journal:
         return len(self._place)
 
     def find(self, key: str) -> Reply | None:
-        """The reply to a call that was paid for."""
+        """The reply to a call that was paid for, with the token counts of that time."""
         name = bytes.fromhex(key)
         place = self._place.get(name)
         if name in self._unwritten:
@@ -89,7 +90,9 @@ class Journal:
             return None
         else:
             line = self._line(place)
-        return decode(json.loads(line)["reply"])
+        record = json.loads(line)
+        counts = {name: record.get(name, 0) for name in ("prompt_tokens", "completion_tokens")}
+        return replace(decode(record["reply"]), **counts)
 
     def _line(self, place: int) -> bytes:
         assert self._file is not None, "its caller looked"
@@ -128,6 +131,7 @@ class Journal:
             "candidates": call.candidates,
             "parameters": {name: getattr(p, name) for name in p.__slots__},
             "sample": call.sample,
+            **({"options": {name: getattr(call, name) for name in sorted(call.options)}} if call.options else {}),
             "reply": encode(reply),
             "prompt_tokens": reply.prompt_tokens,
             "completion_tokens": reply.completion_tokens,
@@ -219,11 +223,16 @@ def encode(reply: Reply) -> dict[str, Any]:
     """A reply as JSON."""
     if reply.vector is not None:
         return {"vector": base64.b64encode(reply.vector.astype("<f4").tobytes()).decode()}
-    return {"scores": list(reply.scores)} if reply.scores else {"text": reply.text}
+    if reply.scores:
+        return {"scores": list(reply.scores)}
+    tokens = {"tokens": [[token.text, token.logprob, token.top] for token in reply.tokens]} if reply.tokens else {}
+    return {"text": reply.text, **tokens, **({"cut": True} if reply.cut else {})}
 
 
 def decode(record: dict[str, Any]) -> Reply:
-    """The inverse of `encode`; token counts are 0, because they were paid for before."""
+    """The inverse of `encode`, without token counts."""
     if "vector" in record:
         return Reply(vector=np.frombuffer(base64.b64decode(record["vector"]), "<f4"))
-    return Reply(text=record.get("text", ""), scores=tuple(record.get("scores", ())))
+    tokens = [Token(text, logprob, tuple((t, p) for t, p in top)) for text, logprob, top in record.get("tokens", ())]
+    scores = tuple(record.get("scores", ()))
+    return Reply(record.get("text", ""), scores, tokens=tuple(tokens), cut=record.get("cut", False))

@@ -20,7 +20,7 @@ from llm_service import tasks
 from llm_service.backends import Backend
 from llm_service.durable.consumer import Consumer
 from llm_service.durable.queue import Queue
-from llm_service.errors import Away, Busy, Malformed, ServiceError, UsageError, place
+from llm_service.errors import Away, Busy, Expired, Malformed, ServiceError, UsageError, place
 from llm_service.pipeline.cache import Flight, Memory, Shared
 from llm_service.pipeline.calls import Calls, Spent, Waiter
 from llm_service.pipeline.clock import Clock
@@ -75,13 +75,13 @@ class Service:
     ) -> None:
         self.config, self.backend, self.world = config, backend, world
         self.journal, self.ledger, self.queue = journal, ledger, queue
-        self._embedder = embedder or backend
+        self.embedder = embedder or backend
         self._clock = clock or Clock()
         rate = Rate(config.limits, self._clock)
         paying = functools.partial(Calls, config=config, journal=journal, ledger=ledger, rate=rate, clock=self._clock)
         self._calls = paying(backend)
         self._embeddings = self._calls if embedder is None else paying(embedder)
-        self._questions = Questions(backend, self._embedder, world)
+        self._questions = Questions(backend, self.embedder, world)
         self._memory = Memory(config.memory_mb)
         self._shared = shared
         self._flight: Flight[Answer] = Flight()
@@ -143,6 +143,32 @@ class Service:
         for answer in answers.values():
             self._counts[answer.status.name.lower() if not answer.ok else answer.source.name.lower()] += 1
         return [answers[i] for i in range(len(keys))]
+
+    async def reply(self, call: Call, caller: str = "", deadline: float = 60.0) -> Reply:
+        """The model's own reply to one call of `generate`, from the journal if it was paid for before.
+
+        Raises:
+            Expired: there is none after `deadline` seconds; the work on it continues.
+            ServiceError: there will be none.
+        """
+        began, spent = self._clock.now(), Spent()
+        waiter = Waiter("interactive", caller, began + deadline)
+        work = asyncio.ensure_future(self._calls.reply(call, _as_it_is, waiter, spent))
+        try:
+            await self._clock.wait({work}, deadline)
+            if not work.done():
+                raise Expired(f"no answer in {deadline:.1f} s; the service keeps working on it: ask again")
+            if work.cancelled():
+                raise Away("the service is ending: ask its successor")
+            reply = work.result()
+        except ServiceError as error:
+            self._counts[error.status.name.lower()] += 1
+            raise
+        finally:
+            work.cancel()  # ends the wait for the reply, not the work on it
+        self._latencies.append(self._clock.now() - began)
+        self._counts[spent.source.name.lower()] += 1
+        return reply
 
     async def _work(self, ask: Ask, keys: list[bytes], missing: list[int], began: float) -> dict[int, Answer]:
         """Answer the items that are not in a cache."""
@@ -251,7 +277,7 @@ class Service:
         if unknown and self._shared is not None:
             found = await self._shared.get(unknown)
             unknown = [key for key, answer in zip(unknown, found, strict=True) if answer is None]
-        backend = self._embedder if ask.verb == "embed" else self.backend
+        backend = self.embedder if ask.verb == "embed" else self.backend
         sent: dict[str, Call] = {}  # by key, because items may share a call
         for key in unknown:
             calls = {call.key(backend.model): call for call in self._questions.calls(ask, unique[key])[0]}

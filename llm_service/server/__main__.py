@@ -6,26 +6,20 @@ python -m llm_service.server [KEY=VALUE ...] [--config FILE.yaml] [--folder DIR]
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from pathlib import Path
 
 from llm_service import settings
-from llm_service.errors import ServiceError, UsageError
-from llm_service.server import assembly
-from llm_service.server.process import Server, serve
+from llm_service.errors import UsageError
+from llm_service.server.process import Server
+from llm_service.server.standalone import leave, run
 
 
-async def _run(words: list[str], file: str | None, folder: Path) -> None:
-    config = settings.parse(words, file)
-    server = Server(await assembly.start(config, folder), config.server, folder, config.name)
-
-    def ready(address: str) -> None:
-        where = f", metrics at http://{config.server.metrics_host}:{server.metrics_port}/metrics"
-        print(f"ready on {address}, backend {config.name}{where if server.metrics_port else ''}", flush=True)
-
-    done = await serve(server, ready)
-    print("ended" if done else f"ended; some requests were cut after {config.server.drain_s:g} s", flush=True)
+def _ready(server: Server) -> str:
+    """What is printed once it listens."""
+    api = f", OpenAI API at {server.openai_url}" if server.openai_url else ""
+    metrics = f", metrics at {server.metrics_url}" if server.metrics_url else ""
+    return f"ready on {server.address}, backend {server.backend}{api}{metrics}"
 
 
 def main() -> int:
@@ -38,15 +32,11 @@ def main() -> int:
     )
     given = parser.parse_args()
     try:
-        asyncio.run(_run(given.words, given.config, given.folder))
+        return run(settings.parse(given.words, given.config), given.folder, _ready)
     except UsageError as error:
         print(error, file=sys.stderr)
         return 2
-    except (OSError, ServiceError) as error:
-        print(f"the service ended: {error}", file=sys.stderr)
-        return 1
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

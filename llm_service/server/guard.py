@@ -26,6 +26,9 @@ class ServerConfig(Part):
 
     listen: str = "127.0.0.1:0"
     """HOST:PORT, port 0: a free one; or unix:PATH. Beyond loopback: only with a given token and TLS."""
+    openai: str = ""
+    """HOST:PORT of an OpenAI-compatible HTTP API with the same token, port 0: a free one; empty: none. Beyond loopback:
+    as for `listen`."""
     token_env: str = "CAIRN_LLM_TOKEN"
     """Environment variable with the callers' token."""
     token_file: str = ""

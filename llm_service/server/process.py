@@ -3,6 +3,8 @@
     FOLDER/address   its address, while it is ready
     FOLDER/token     the token that it generated, unless one was given
 
+With `server.openai` it also serves the OpenAI-compatible API of `llm_service/web`.
+
 SIGTERM or SIGINT: it accepts no more work, finishes its work within `server.drain_s`, and closes. A second: at once.
 """
 
@@ -23,6 +25,7 @@ from llm_service.server import guard
 if TYPE_CHECKING:
     from llm_service.pipeline.pipeline import Service
     from llm_service.server.servicer import Servicer
+    from llm_service.web.endpoints import Endpoints
 
 
 class Server:
@@ -35,12 +38,14 @@ class Server:
     """
 
     def __init__(self, service: Service, config: guard.ServerConfig, folder: Path, backend: str = "") -> None:
-        self._service, self._config, self._folder, self._backend = service, config, folder, backend
+        self._service, self._config, self._folder, self.backend = service, config, folder, backend
         self._grpc: Any = None
         self._servicer: Servicer | None = None
         self._end_metrics: Callable[[], None] = lambda: None
+        self._web: Endpoints | None = None
         self.address = ""
         self.metrics_port: int | None = None
+        self.openai_url = ""
 
     async def start(self) -> str:
         """Listen. Returns the address.
@@ -53,6 +58,8 @@ class Server:
         except BaseException:
             if self._grpc is not None:
                 await self._grpc.stop(0)
+            if self._web is not None:
+                await self._web.close(0.0)
             await self._service.close()
             raise
 
@@ -65,7 +72,7 @@ class Server:
         config = self._config
         token = self._token()
         credentials = self._credentials() if config.tls_certificate else None
-        self._servicer = Servicer(self._service, config, self._backend)
+        self._servicer = Servicer(self._service, config, self.backend)
         admission = Guard(token, config.max_calls, self._servicer.counts)
         self._grpc = grpc.aio.server(interceptors=[admission], options=self._options())
         wire.serve(self._servicer, self._grpc)
@@ -80,6 +87,11 @@ class Server:
         if config.metrics_port is not None:
             place = config.metrics_host, config.metrics_port
             self.metrics_port, self._end_metrics = metrics.serve(self.stats, self._folder.name, *place)
+        if config.openai:
+            from llm_service.web.endpoints import Endpoints
+
+            self._web = Endpoints(self._service, self._servicer, config, token, self.backend)
+            self.openai_url = await self._web.start()
         await self._grpc.start()
         unix = config.listen.startswith("unix:")
         self.address = config.listen if unix else f"{config.listen.rpartition(':')[0]}:{port}"
@@ -91,7 +103,10 @@ class Server:
         """Accept no more work, let work in progress end within `drain_s`, close. Returns whether all of it ended."""
         assert self._servicer is not None, "started first"
         done = await self._servicer.finish(self._config.drain_s)
-        await self._grpc.stop(1.0 if done else 0.0)  # give finished replies a moment to be sent
+        moment = 1.0 if done else 0.0  # for finished replies to be sent
+        if self._web is not None:
+            await self._web.close(moment)
+        await self._grpc.stop(moment)
         self._end_metrics()
         await self._service.close()
         self.forget_address()
@@ -100,6 +115,19 @@ class Server:
     def stats(self) -> dict[str, float]:
         assert self._servicer is not None, "started first"
         return self._servicer.stats()
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus reads; "" if it does not."""
+        return f"http://{self._config.metrics_host}:{self.metrics_port}/metrics" if self.metrics_port else ""
+
+    @property
+    def token_place(self) -> str:
+        """Where callers find the token."""
+        config = self._config
+        if not guard.chosen_token(config.token_env, config.token_file):
+            return str(self._folder / "token")
+        return f"the environment's {config.token_env}" if os.environ.get(config.token_env) else config.token_file
 
     def forget_address(self) -> None:
         """Delete `address` from the folder, unless a successor has written its own."""
@@ -112,11 +140,12 @@ class Server:
         token = guard.chosen_token(config.token_env, config.token_file)
         if bool(config.tls_certificate) != bool(config.tls_key) or (config.tls_client_ca and not config.tls_key):
             raise UsageError("server: TLS needs both tls_certificate and tls_key")
-        if not guard.loopback(config.listen) and not (token and config.tls_certificate):
-            raise UsageError(
-                f"server.listen: {config.listen} can be reached by others: set a token in {config.token_env} "
-                "and server.tls_certificate and server.tls_key, or listen on 127.0.0.1"
-            )
+        for key, address in (("listen", config.listen), ("openai", config.openai)):
+            if address and not guard.loopback(address) and not (token and config.tls_certificate):
+                raise UsageError(
+                    f"server.{key}: {address} can be reached by others: set a token in {config.token_env} "
+                    "and server.tls_certificate and server.tls_key, or listen on 127.0.0.1"
+                )
         self._folder.mkdir(parents=True, exist_ok=True)
         return token or guard.folder_token(self._folder)
 

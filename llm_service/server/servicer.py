@@ -114,18 +114,18 @@ class Servicer:
         ask = self._read(verb, "interactive", request, context)
         found = self._service.peek(ask)
         if found is None:
-            found = await self._admitted(ask.caller, lambda: self._service.ask(ask))
+            found = await self.admitted(ask.caller, lambda: self._service.ask(ask))
         return wire.answers(found)
 
     async def Submit(self, request: llm_pb2.Job, context: Any) -> llm_pb2.Accepted:
         ask = self._read(wire.verb_of(request), "durable", request.ask, context)
-        keys, status = await self._admitted(ask.caller, lambda: self._service.submit(ask))
+        keys, status = await self.admitted(ask.caller, lambda: self._service.submit(ask))
         return wire.accepted(keys, status)
 
     async def Fetch(self, request: llm_pb2.Keys, context: Any) -> llm_pb2.Answers:
         self._limit(len(request.keys), 0)
         keys, wait_s = list(request.keys), min(max(request.wait_s, 0.0), self._deadline(context))
-        return wire.answers(await self._admitted(_caller(context), lambda: self._service.fetch(keys, wait_s)))
+        return wire.answers(await self.admitted(_caller(context), lambda: self._service.fetch(keys, wait_s)))
 
     async def Health(self, request: llm_pb2.Empty, context: Any) -> llm_pb2.State:
         ok, reason = (False, "the service is ending") if self.ending else await self._service.health()
@@ -177,7 +177,12 @@ class Servicer:
             return self._config.max_deadline_s
         return min(max(remaining - min(0.1 * remaining, 0.2), 0.0), self._config.max_deadline_s)
 
-    async def _admitted(self, caller: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def admitted(self, caller: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of a request's work, which runs to its end even if this wait is cancelled.
+
+        Raises:
+            Away, Busy: the server is ending, or too many requests wait.
+        """
         if self.ending:
             raise Away("the service is ending; its successor will answer")
         if self._of[caller] >= self._config.per_caller or len(self._running) >= self._config.in_all:

@@ -18,6 +18,7 @@ class FakeBackend:
         self.replies = replies or {}
         self.model, self.max_batch, self.concurrency, self.bucket_ratio = model, max_batch, concurrency, bucket_ratio
         self.verbs = frozenset(("generate", "score", "embed"))
+        self.options = frozenset(("raw",))
         self.paid = price > 0
         self._price = price
         self.batches = []

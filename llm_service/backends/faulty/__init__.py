@@ -34,7 +34,7 @@ from llm_service.backends.openai.protocol import count, document, plain, refusal
 from llm_service.config import Part
 from llm_service.errors import BackendError, Garbled, Refused, TimedOut, Unreachable, UsageError
 from llm_service.pipeline.clock import Clock
-from llm_service.records import Call, Reply, Verb, digest
+from llm_service.records import Call, Option, Reply, Verb, digest
 from llm_service.world import World
 
 DIMENSIONS = 16
@@ -165,6 +165,7 @@ class Faulty(Backend):
 
     model = "faulty"
     verbs: frozenset[Verb] = frozenset({"generate", "score", "embed"})
+    options: frozenset[Option] = frozenset({"raw"})
 
     def __init__(self, config: Config, clock: Clock | None = None) -> None:
         self._config, self._clock = config, clock or Clock()
@@ -222,8 +223,9 @@ def _reply(call: Call, text: str) -> Reply:
     if call.verb == "embed":
         return Reply(vector=embedding(prompt), prompt_tokens=len(tokens(prompt)))
     if call.verb == "generate":
-        said, _ = spoken(text or call.turns[-1][1], call.parameters.stop, call.parameters.max_tokens)
-        return Reply(text=said, prompt_tokens=len(tokens(prompt)), completion_tokens=len(tokens(said)))
+        said, whole = spoken(text or call.turns[-1][1], call.parameters.stop, call.parameters.max_tokens)
+        read, written = len(tokens(prompt)), len(tokens(said))
+        return Reply(said, prompt_tokens=read, completion_tokens=written, cut=not whole)
     scores, read = [], 0
     for candidate in call.candidates:
         pieces = tokens(prompt + candidate)

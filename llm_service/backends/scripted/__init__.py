@@ -28,7 +28,7 @@ from llm_service.backends import Backend
 from llm_service.backends.scripted.script import Chance, Script
 from llm_service.config import Part
 from llm_service.errors import BackendError, Unsupported
-from llm_service.records import Call, Reply, Verb, digest
+from llm_service.records import Call, Option, Reply, Verb, digest
 from llm_service.world import World
 
 RATES = ("wrong", "mistimed", "senseless", "malformed")
@@ -80,6 +80,7 @@ class Scripted(Backend):
     """A `Backend` that needs only the environment's description."""
 
     verbs: frozenset[Verb] = frozenset({"generate", "score"})
+    options: frozenset[Option] = frozenset({"raw"})
 
     def __init__(self, config: Config, world: World) -> None:
         beliefs = {name for name in BELIEFS if getattr(config, name) > 0}  # without any, the name stays as before
@@ -112,8 +113,10 @@ class Scripted(Backend):
                 scores = [score / length for score, length in zip(scores, lengths, strict=True)]
             return Reply(scores=tuple(scores), prompt_tokens=prompt, completion_tokens=sum(lengths))
         if call.verb == "generate":
-            text = _ended(self._script.reply(call, chance), call)
-            return Reply(text=text, prompt_tokens=prompt, completion_tokens=tokens(text))
+            whole = self._script.reply(call, chance)
+            text = _ended(whole, call)
+            cut = len(text) == 4 * call.parameters.max_tokens < len(whole)
+            return Reply(text=text, prompt_tokens=prompt, completion_tokens=tokens(text), cut=cut)
         return Unsupported(f"the scripted backend does not {call.verb}: choose another with llm=NAME")
 
     def estimate(self, call: Call) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """A Hugging Face model in this process: any local folder, seq2seq or decoder-only according to its config.json.
 
-generate   greedy, or sampled with noise that depends only on the call, not on its batch
+generate   greedy, or sampled with noise that depends only on the call, not on its batch; told token by token
 score      by `llm_service/scoring` if it supports the architecture; otherwise the verb is missing and the log says why
 embed      mean over the text's tokens of the encoder's (seq2seq) or the last layer's states, unit length
 
@@ -20,6 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -32,7 +33,7 @@ from llm_service.backends.transformers.folder import check as check_folder
 from llm_service.backends.transformers.folder import content, encodes, fingerprint, padding_token, read
 from llm_service.config import Part
 from llm_service.errors import BackendError, ContextTooLong, Overloaded, Refused, UsageError
-from llm_service.records import Call, Reply, Verb
+from llm_service.records import Call, Option, Reply, Token, Verb
 from llm_service.world import World
 
 if TYPE_CHECKING:
@@ -100,6 +101,9 @@ class LocalModel(Backend):
         self._seq2seq = bool(self._network.config.is_encoder_decoder)
         self._name = f"{folder.resolve().name}-{fingerprint(folder)}-{str(self._network.dtype).removeprefix('torch.')}"
         self.model = self._name
+        echo = self._tokenizer.is_fast and not self._seq2seq  # needs the place of each token in the text
+        self.options: frozenset[Option] = frozenset({"top", "raw", "echo"} if echo else {"top", "raw"})
+        self._ending = False
         self._scorer: Scorer | None = None
         try:
             self._scorer = Scorer(self._network, self._tokenizer, context=config.context, remember=0)
@@ -129,6 +133,7 @@ class LocalModel(Backend):
         await self.answer([Call("embed", (("user", "ready"),))])
 
     async def close(self) -> None:
+        self._ending = True  # a reply in progress ends at its next token
         await asyncio.to_thread(self._worker.shutdown, cancel_futures=True)
 
     async def load(self, weights: Mapping[str, Any], version: int) -> None:
@@ -182,27 +187,61 @@ class LocalModel(Backend):
         import torch
         from transformers import LogitsProcessorList, StoppingCriteriaList
 
-        from llm_service.backends.transformers.generation import End, Noise, cut
+        from llm_service.backends.transformers.generation import End, Heard, Noise, cut, within
 
         parameters = calls[0].parameters
+        told = [self._echo(call, prompt) if call.echo else () for call, prompt in zip(calls, prompts, strict=True)]
+        if not parameters.max_tokens:
+            return [Reply(prompt_tokens=len(p), tokens=t, cut=True) for p, t in zip(prompts, told, strict=True)]
         ids, mask = self._padded(prompts, left=True)
-        end = End(self._tokenizer, self._network, 1 if self._seq2seq else ids.shape[1], len(ids), parameters.stop)
+        begin = 1 if self._seq2seq else ids.shape[1]
+        end = End(self._tokenizer, self._network, begin, len(ids), parameters.stop, lambda: self._ending)
+        heard = Heard(calls, self._tokenizer, end)
         noise = [Noise(calls)] if parameters.temperature > 0 else []
         found = self._network.generate(
             input_ids=ids,
             attention_mask=mask,
             max_new_tokens=parameters.max_tokens,
             do_sample=False,
-            logits_processor=LogitsProcessorList(noise),
-            stopping_criteria=StoppingCriteriaList([end]),
+            logits_processor=LogitsProcessorList([heard.before, *noise]),
+            stopping_criteria=StoppingCriteriaList([end, heard]),
         )
+        if self._ending:
+            raise Overloaded("the service is ending: ask its successor")
         assert isinstance(found, torch.Tensor)
         replies = []
         for row, prompt in enumerate(prompts):
             count = end.count(row, found.shape[1])
-            text = cut(end.text(found[row], count), parameters.stop)
-            replies.append(Reply(text=text, prompt_tokens=len(prompt), completion_tokens=count))
+            whole = end.text(found[row], count)
+            text, tokens = cut(whole, parameters.stop), tuple(heard.tokens[row])
+            if len(text) < len(whole):
+                tokens = within(tokens, len(text))
+            reply = Reply(text, prompt_tokens=len(prompt), completion_tokens=count, cut=not end.ended(row))
+            replies.append(replace(reply, tokens=told[row] + tokens))
         return replies
+
+    def _echo(self, call: Call, prompt: Tokens) -> tuple[Token, ...]:
+        """The tokens of a prompt with their log-probabilities; not those that the tokenizer puts before it."""
+        import torch
+
+        from llm_service.backends.transformers.generation import token
+
+        text, special = self._rendered(call)
+        about = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
+        read = self._tokenizer(text, add_special_tokens=special, **about)
+        logits = self._network(input_ids=torch.tensor([prompt], device=self._network.device)).logits[0]
+        tokens, at = [], 0
+        for i, ((_, ends), added) in enumerate(zip(read.offset_mapping, read.special_tokens_mask, strict=True)):
+            if added:
+                continue
+            spelled, at = text[at:ends], max(at, ends)
+            if i == 0:
+                tokens.append(Token(spelled, None))
+            else:
+                logprobs = logits[i - 1].float().log_softmax(-1)
+                found = token(self._tokenizer, prompt[:i], prompt[i], logprobs, call.top or 0)
+                tokens.append(replace(found, text=spelled))
+        return tuple(tokens)
 
     def _question(self, call: Call) -> Question:
         assert self._scorer is not None  # otherwise the verb is not supported
@@ -234,7 +273,7 @@ class LocalModel(Backend):
 
     def _rendered(self, call: Call) -> tuple[str, bool]:
         """The prompt's text, and whether special tokens must still be added."""
-        if not self._tokenizer.chat_template:
+        if call.raw or not self._tokenizer.chat_template:
             return _joined(call), True
         from jinja2 import TemplateError
 

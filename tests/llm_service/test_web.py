@@ -217,7 +217,7 @@ def test_what_a_backend_cannot_do_is_refused_and_not_made_up(scripted):
     assert refused.value.status_code == 413
 
 
-@pytest.mark.parametrize("key", ["wrong", "", "x" * 5000])
+@pytest.mark.parametrize("key", ["wrong", "x" * 5000])
 def test_without_the_right_token_nothing_is_told(scripted, key):
     stranger = openai.OpenAI(base_url=base_url(scripted[0]), api_key="x", max_retries=0, timeout=60)
     headers = {"Authorization": f"Bearer {key}"}

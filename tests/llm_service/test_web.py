@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from llm_service.embedding import embed_one
+from tests.llm_service import processes
 from tests.llm_service.processes import journal, provider, service
 from tests.llm_service.test_transformers import folders, lively, llama_config, tokenizer  # noqa: F401
 
@@ -311,3 +312,19 @@ def test_the_token_and_the_texts_are_in_no_output(tmp_path):
         assert token not in text
         assert "private" not in text
     assert json.dumps("a private text") in (tmp_path / "journal.jsonl").read_text()  # texts are kept there, as told
+
+
+def test_one_service_asks_another_and_passes_its_numbers_on(running, tmp_path, monkeypatch):
+    monkeypatch.setitem(processes.ENVIRONMENT, "OPENAI_API_KEY", (running[2] / "token").read_text())
+    words = ("name=openai", "model=transformers", f"base_url={base_url(running[0])}")
+    text = {"prompt": PROMPT, "max_tokens": 6, "temperature": 0, "logprobs": 2, "echo": True}
+    chat = {"messages": user(PROMPT), "max_tokens": 6, "temperature": 0, "logprobs": True, "top_logprobs": 2}
+    with served(tmp_path / "text", *words, "api=completions") as process:
+        found = client(process, tmp_path / "text").completions.create(model="openai", **text)
+        assert found.choices == running[1].completions.create(model="transformers", **text).choices
+    with served(tmp_path / "chat", *words) as process:
+        asking = client(process, tmp_path / "chat")
+        found = asking.chat.completions.create(model="openai", **chat)
+        assert found.choices == running[1].chat.completions.create(model="transformers", **chat).choices
+        with pytest.raises(openai.BadRequestError, match="answers chats only"):
+            asking.completions.create(model="openai", prompt="go")

@@ -86,7 +86,7 @@ class Numbered:
     """A model for `PromptedPlayer`. Its observations are numbers of questions, its values are decoder states."""
 
     fields = text_fields = ("question",)
-    size = len(ACTIONS)
+    size, version = len(ACTIONS), -1
 
     def __init__(self, scorer: Scorer) -> None:
         self.scorer, self.prompter, self.prompt = scorer, self, SimpleNamespace()

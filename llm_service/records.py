@@ -55,9 +55,9 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token of a reply, or of a prompt. The texts of all tokens together are the whole text."""
+    """A token of a reply, or of a prompt."""
 
-    text: str
+    text: str  # what it adds to the text before it; U+FFFD for a part of a letter, if letters have several tokens
     logprob: float | None  # natural logarithm, at temperature 1; None: nothing comes before it
     top: tuple[tuple[str, float], ...] = ()  # the most probable tokens at its place, best first
 

@@ -16,7 +16,7 @@ import typer
 if TYPE_CHECKING:
     from llm_service.server.process import Server
 
-DRAIN_S = 2.0
+DRAIN_S = 1.5
 """Seconds that requests in progress have at the end, unless the words say otherwise."""
 
 

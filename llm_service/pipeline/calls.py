@@ -115,7 +115,8 @@ class Calls:
                 f"the {self.backend.model} backend cannot {call.verb}: it can {', '.join(sorted(self.backend.verbs))}; "
                 "choose another with llm=NAME"
             )
-        if missing := sorted(call.options - self.backend.options):
+        supported: frozenset[Option] = getattr(self.backend, "options", frozenset())  # backends need not name them
+        if missing := sorted(call.options - supported):
             raise Unsupported(f"the {self.backend.model} backend {CANNOT[missing[0]]}")
         key = call.key(self.backend.model)
         known = self._journal.find(key)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from transformers import (
 )
 
 from llm_service import backends
-from llm_service.backends.transformers import Config, make
+from llm_service.backends.transformers import Config, check, make
 from llm_service.backends.transformers.folder import fingerprint
 from llm_service.errors import ContextTooLong, Refused, UsageError
 from llm_service.records import Call, Parameters, Reply
@@ -403,3 +404,62 @@ def test_a_model_that_cannot_be_scored_keeps_its_other_verbs(tmp_path, caplog):
     assert backend.verbs == {"generate", "embed"}
     assert "cannot score candidates" in caplog.text
     assert isinstance(ask(backend, call("go"))[0], Reply)
+
+
+# ---- what clients of the OpenAI-compatible API ask for ---------------------------------------------------------------
+
+
+def test_tokens_of_a_batch_have_the_log_probabilities_of_each_call_alone(made):
+    calls = [replace(call(prompt, temperature=0.0), top=2, echo=True, raw=True) for prompt in PROMPTS]
+    together = ask(made["llama"], *calls)
+    for one, reply in zip(calls, together, strict=True):
+        alone = ask(made["llama"], one)[0]
+        assert [token.text for token in reply.tokens] == [token.text for token in alone.tokens]
+        for token, other in zip(reply.tokens, alone.tokens, strict=True):
+            assert token.logprob == pytest.approx(other.logprob, abs=1e-4)
+        assert "".join(token.text for token in reply.tokens).startswith(one.turns[0][1])
+
+
+def test_what_is_heard_grows_to_the_reply_and_shows_no_part_of_a_stop_text(made):
+    whole = ask(made["llama"], call("go", max_tokens=24))[0].text
+    stop = whole[6:9]
+    for name, words in (("llama", ()), ("llama", (stop,)), ("t5", ())):
+        heard = []
+        one = replace(call("go", max_tokens=24, stop=words), heard=lambda text, tokens, heard=heard: heard.append(text))
+        reply = ask(made[name], one)[0]
+        assert heard
+        assert all(reply.text.startswith(text) for text in heard), (heard, reply.text)
+        assert heard == sorted(heard, key=len)
+
+
+def test_a_question_without_options_has_the_key_that_journals_have():
+    asked = call("go")
+    assert asked.key("m") == "9095381a9cec230ffbb3b75e3decf266"
+    others = [replace(asked, top=0), replace(asked, raw=True), replace(asked, top=1), replace(asked, top=0, echo=True)]
+    assert len({one.key("m") for one in (asked, *others)}) == 5
+    assert replace(asked, heard=print).key("m") == asked.key("m")
+
+
+def test_adapters_answer_as_peft_has_them(folders, tmp_path):
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    torch.manual_seed(2)
+    network = LlamaForCausalLM.from_pretrained(folders / "llama")
+    trained = get_peft_model(network, LoraConfig(r=4, target_modules=["q_proj", "up_proj"], task_type="CAUSAL_LM"))
+    with torch.no_grad():
+        for name, weight in trained.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.5)
+    trained.save_pretrained(tmp_path / "adapters")
+    served = make(Config(folder=str(tmp_path / "adapters"), device="cpu", threads=1), NOWHERE)
+    plain = PeftModel.from_pretrained(LlamaForCausalLM.from_pretrained(folders / "llama"), tmp_path / "adapters").eval()
+    reply = ask(served, replace(call("go left", max_tokens=0), top=0, echo=True, raw=True))[0]
+    ids = torch.tensor([tokenizer("<s>")("go left").input_ids])
+    with torch.no_grad():
+        right = plain(ids).logits[0].log_softmax(-1)
+    expected = [float(right[i - 1, ids[0, i]]) for i in range(1, ids.shape[1])]
+    assert [token.logprob for token in reply.tokens] == pytest.approx(expected, abs=1e-4)
+    assert served.model != make(Config(folder=str(folders / "llama"), device="cpu", threads=1), NOWHERE).model
+    (tmp_path / "adapters" / "adapter_model.safetensors").rename(tmp_path / "adapters" / "adapter_model.bin")
+    with pytest.raises(UsageError, match=r"no adapter_model\.safetensors"):
+        check(Config(folder=str(tmp_path / "adapters")))

@@ -30,6 +30,7 @@ from llm_service.backends.openai.protocol import (
     plain,
     refusal,
     tail,
+    tokens,
     usage,
 )
 from llm_service.config import this_machine
@@ -44,7 +45,7 @@ from llm_service.errors import (
     Unsupported,
     UsageError,
 )
-from llm_service.records import Call, Parameters, Reply, Verb, canonical, digest
+from llm_service.records import Call, Option, Parameters, Reply, Verb, canonical, digest
 from llm_service.world import World
 
 OPENAI = "https://api.openai.com/v1"
@@ -73,6 +74,8 @@ class OpenAI(Backend):
         self.verbs: frozenset[Verb] = frozenset(
             ("generate", "score", "embed") if config.embedding_model else ("generate", "score")
         )
+        chat = config.api == "chat"
+        self.options: frozenset[Option] = frozenset({"top"} if chat else {"top", "raw", "echo"})
         self.max_batch = config.max_batch
         self.concurrency = max(1, config.concurrency // config.max_batch)
         prices = (config.dollars_per_million_prompt_tokens, config.dollars_per_million_completion_tokens)
@@ -136,12 +139,16 @@ class OpenAI(Backend):
         fields: dict[str, Any] = {"temperature": p.temperature, self._longest: p.max_tokens, "stop": p.stop or None}
         if p.temperature > 0:  # equal questions with different sample numbers must get different samples
             fields["seed"] = int(digest(str(p.seed), str(call.sample))[:7], 16)
+        if call.top is not None and self._config.api == "chat":
+            fields |= {"logprobs": True, "top_logprobs": call.top}
+        elif call.top is not None:
+            fields |= {"logprobs": call.top, "echo": call.echo}
         record = await self._complete(call, fields)
         choice = pick(record, "choices", 0, kind=dict)
         if choice.get("finish_reason") == "content_filter":
             raise Refused(f"{self._server}'s content filter stopped the reply")
         if self._config.api == "completions":
-            text = pick(choice, "text", kind=str)
+            text = pick(choice, "text", kind=str).removeprefix(plain(call.turns) if call.echo else "")
         else:
             message = pick(choice, "message", kind=dict)
             if message.get("refusal") and not message.get("content"):
@@ -149,7 +156,9 @@ class OpenAI(Backend):
             text = pick(message, "content", kind=(str, type(None))) or ""
         text = text.encode("utf-8", "replace").decode()  # JSON can hold half a surrogate pair, UTF-8 cannot
         written = usage(record, "completion_tokens", min(count(text), p.max_tokens))
-        return Reply(text=text, prompt_tokens=usage(record, "prompt_tokens", prompt), completion_tokens=written)
+        read, cut = usage(record, "prompt_tokens", prompt), choice.get("finish_reason") == "length"
+        told = () if call.top is None else tokens(choice, self._server)
+        return Reply(text, prompt_tokens=read, completion_tokens=written, tokens=told, cut=cut)
 
     async def _score(self, call: Call) -> Reply:
         if self._config.api == "chat":
@@ -162,8 +171,8 @@ class OpenAI(Backend):
         for choice, candidate in zip(choices, call.candidates, strict=True):
             if not isinstance(choice.get("logprobs"), dict):
                 raise Unsupported(f"{self._server} returns no log-probabilities of the prompt, so it cannot score")
-            tokens = [pick(token, kind=str) for token in pick(choice, "logprobs", "tokens", kind=list)]
-            total, used = tail(tokens, pick(choice, "logprobs", "token_logprobs", kind=list), candidate)
+            listed = [pick(token, kind=str) for token in pick(choice, "logprobs", "tokens", kind=list)]
+            total, used = tail(listed, pick(choice, "logprobs", "token_logprobs", kind=list), candidate)
             scores.append(total / max(used, 1) if call.parameters.normalise == "tokens" else total)
         return self._scored(call, record, scores)
 

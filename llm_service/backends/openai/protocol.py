@@ -27,7 +27,7 @@ from llm_service.errors import (
     Unauthorized,
     Unsupported,
 )
-from llm_service.records import Turn
+from llm_service.records import Token, Turn
 
 QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_balance"}
 QUOTA_WORDS = (
@@ -153,6 +153,38 @@ def usage(record: dict[str, Any], name: str, estimate: int) -> int:
     counts = record.get("usage")
     said = counts.get(name) if isinstance(counts, dict) else None
     return said if type(said) is int and 0 <= said < 2**40 else estimate
+
+
+def tokens(choice: dict[str, Any], server: str) -> tuple[Token, ...]:
+    """The tokens of a choice of a chat or a completion, with log-probabilities.
+
+    Raises:
+        Unsupported: there are none.
+        Garbled: they are not as the protocol has them.
+    """
+    told = choice.get("logprobs")
+    if not isinstance(told, dict):
+        raise Unsupported(f"{server} returns no log-probabilities")
+    if "content" in told:
+        listed = pick(told, "content", kind=list)
+        return tuple(Token(*_named(t), tuple(_named(o) for o in pick(t, "top_logprobs", kind=list))) for t in listed)
+    names, values = pick(told, "tokens", kind=list), pick(told, "token_logprobs", kind=list)
+    best = told.get("top_logprobs") or [None] * len(names)
+    if not isinstance(best, list) or not len(names) == len(values) == len(best):
+        raise Garbled(f"{server} sent lists of tokens and of log-probabilities that differ in length")
+    return tuple(
+        Token(pick(name, kind=str), None if value is None else number(value), _ranked(top))
+        for name, value, top in zip(names, values, best, strict=True)
+    )
+
+
+def _named(token: Any) -> tuple[str, float]:
+    return pick(token, "token", kind=str), number(pick(token, "logprob", kind=(int, float)))
+
+
+def _ranked(top: Any) -> tuple[tuple[str, float], ...]:
+    named = [(name, number(value)) for name, value in top.items()] if isinstance(top, dict) else []
+    return tuple(sorted(named, key=lambda pair: -pair[1]))
 
 
 def tail(tokens: Sequence[str], logprobs: Sequence[Any], candidate: str) -> tuple[float, int]:

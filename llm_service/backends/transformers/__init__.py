@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from llm_service.backends import Backend
+from llm_service.backends.transformers.folder import base, content, encodes, fingerprint, merged, padding_token, read
 from llm_service.backends.transformers.folder import check as check_folder
-from llm_service.backends.transformers.folder import content, encodes, fingerprint, padding_token, read
 from llm_service.config import Part
 from llm_service.errors import BackendError, ContextTooLong, Overloaded, Refused, UsageError
 from llm_service.records import Call, Option, Reply, Token, Verb
@@ -48,7 +48,7 @@ class Config(Part):
     """A model on disk."""
 
     folder: str = ""
-    """Folder with config.json, the tokenizer and weights as safetensors."""
+    """Folder with config.json, the tokenizer and weights as safetensors, or with adapters (PEFT) of such a model."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of the weights; auto: as stored."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -65,7 +65,7 @@ def check(config: Config) -> None:
     """See `llm_service.backends`. Raises UsageError if the folder is missing or contains no model."""
     if not config.folder:
         raise UsageError("llm.folder is missing: name the folder of a model")
-    check_folder(Path(config.folder).expanduser(), config.device)
+    check_folder(base(Path(config.folder).expanduser()), config.device)
 
 
 def make(config: Config, world: World) -> LocalModel:
@@ -92,14 +92,19 @@ class LocalModel(Backend):
         from llm_service.scoring.scorer import Scorer
 
         folder = Path(config.folder).expanduser()
-        self._network, self._tokenizer = read(folder, config.dtype, config.device)
+        body = base(folder)
+        self._network, self._tokenizer = read(body, config.dtype, config.device)
         if encodes(self._network.config):
             raise UsageError(
                 f"llm.folder: {folder} is an encoder, which reads texts and writes none: use it as llm.embedding.folder"
             )
+        prints = [fingerprint(folder)]
+        if body != folder:
+            self._network = merged(self._network, folder)
+            prints.append(fingerprint(body))
         self.max_batch = config.max_batch
         self._seq2seq = bool(self._network.config.is_encoder_decoder)
-        self._name = f"{folder.resolve().name}-{fingerprint(folder)}-{str(self._network.dtype).removeprefix('torch.')}"
+        self._name = f"{folder.resolve().name}-{'-'.join(prints)}-{str(self._network.dtype).removeprefix('torch.')}"
         self.model = self._name
         echo = self._tokenizer.is_fast and not self._seq2seq  # needs the place of each token in the text
         self.options: frozenset[Option] = frozenset({"top", "raw", "echo"} if echo else {"top", "raw"})

@@ -20,6 +20,7 @@ ENCODERS = ("bert", "distilbert", "electra", "modernbert", "mpnet", "nomic_bert"
 SAMPLES = 256
 """Number of blocks of each weights file that the fingerprint reads."""
 BLOCK = 4096
+ADAPTERS = "adapter_config.json"
 
 
 def fingerprint(folder: Path) -> str:
@@ -45,6 +46,40 @@ def fingerprint(folder: Path) -> str:
                 file.seek(at)
                 hasher.update(file.read(BLOCK))
     return hasher.hexdigest()
+
+
+def base(folder: Path, key: str = "llm.folder") -> Path:
+    """The folder of the model itself: the same one, or of a folder with low-rank adapters, the one that they name.
+
+    Raises:
+        UsageError: the adapters cannot be used.
+    """
+    about = folder / ADAPTERS
+    if (folder / "config.json").is_file() or not about.is_file():
+        return folder
+    if not (folder / "adapter_model.safetensors").is_file():
+        raise UsageError(f"{key}: {folder} has no adapter_model.safetensors: only *.safetensors is supported")
+    try:
+        told = json.loads(about.read_text(encoding="utf-8"))
+        kind, name = told["peft_type"], Path(told["base_model_name_or_path"])
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"{key}: {about} does not name its base model") from None
+    if kind != "LORA" or not name.is_dir():
+        raise UsageError(f"{key}: the adapters in {folder} need type LORA and a base model on this machine, not {name}")
+    return name
+
+
+def merged(network: Any, folder: Path, key: str = "llm.folder") -> Any:
+    """A model with the adapters of a folder added to its weights. Raises UsageError if they do not fit it."""
+    from peft import PeftModel
+
+    kept = network.generation_config
+    try:
+        network = PeftModel.from_pretrained(network, str(folder)).merge_and_unload().eval()
+    except (ValueError, KeyError, TypeError, OSError, RuntimeError) as error:
+        raise UsageError(f"{key}: the adapters in {folder} do not fit their model: {_first_line(error)}") from None
+    network.generation_config = kept
+    return network
 
 
 def content(weights: Mapping[str, Any]) -> str:

@@ -92,7 +92,7 @@ def test_the_gradient_is_that_of_the_formulas(value_clip):
 
 
 def reference(logits, value, of, clip, value_clip):
-    """The terms of the loss as the papers write them, and the two statistics."""
+    """The terms of the loss as the papers write them, and the three statistics."""
     log_probs = torch.log_softmax(logits, -1)
     old, advantage, weight, old_value, target = map(
         torch.from_numpy, (of.log_prob, of.advantage, of.weight, of.value, of.target)
@@ -109,6 +109,7 @@ def reference(logits, value, of, clip, value_clip):
         -(log_probs.exp() * log_probs).sum(-1).mean(),
         (ratio - 1 - log_ratio).mean(),
         ((ratio - 1).abs() > clip).float().mean(),
+        (ratio - 1).square().mean(),
     )
 
 

@@ -49,7 +49,7 @@ class Scores:
     scores: for each question, float32 [K] log-probabilities of its candidates.
     tokens: for each question, float32 [K, L] log-probabilities of their tokens; 0 after a candidate's end.
     entropies: for each question, float32 [K, L] entropies in nats of the distributions that these tokens are from; 0
-        after a candidate's end. None unless asked for.
+        after a candidate's end. empty unless asked for.
     states: [N, D], the last layer's state that a value head reads: at decoder position 0 (seq2seq), or at the prompt's
         last token (decoder-only); after the final norm. It does not depend on the candidates.
     """
@@ -57,7 +57,7 @@ class Scores:
     scores: list[Tensor]
     tokens: list[Tensor]
     states: Tensor
-    entropies: list[Tensor] | None = None
+    entropies: list[Tensor] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -207,10 +207,11 @@ class Scorer:
                     indices.append(index)
                     owners.append(owner)
                     chosen.append(slice(None) if places == list(range(len(values))) else places)
-            columns = (scores, tokens, spread) if entropies else (scores, tokens)
-            picked = [[column[owner][at] for owner, at in zip(owners, chosen, strict=True)] for column in columns]
-            own = states if len(owners) == len(batch) else states[owners]
-            yield indices, Scores(*picked[:2], own, *picked[2:])
+            picked, spelt, wide = (
+                [column[owner][at] for owner, at in zip(owners, chosen, strict=True)] if column else []
+                for column in (scores, tokens, spread)
+            )
+            yield indices, Scores(picked, spelt, states if len(owners) == len(batch) else states[owners], wide)
 
     def refuse(self, question: Question, name: str = "the prompt") -> None:
         """Raise what `score` raises if this question cannot be scored; messages call its prompt `name`."""

@@ -49,7 +49,7 @@ class Scores:
     scores: for each question, float32 [K] log-probabilities of its candidates.
     tokens: for each question, float32 [K, L] log-probabilities of their tokens; 0 after a candidate's end.
     entropies: for each question, float32 [K, L] entropies in nats of the distributions that these tokens are from; 0
-        after a candidate's end. None unless asked for.
+        after a candidate's end; empty unless asked for.
     states: [N, D], the last layer's state that a value head reads: at decoder position 0 (seq2seq), or at the prompt's
         last token (decoder-only); after the final norm. It does not depend on the candidates.
     """
@@ -57,7 +57,7 @@ class Scores:
     scores: list[Tensor]
     tokens: list[Tensor]
     states: Tensor
-    entropies: list[Tensor] | None = None
+    entropies: list[Tensor] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -209,7 +209,7 @@ class Scorer:
                     chosen.append(slice(None) if places == list(range(len(values))) else places)
             at = list(zip(owners, chosen, strict=True))
             picked, spelt = ([column[owner][places] for owner, places in at] for column in (scores, tokens))
-            spreads = [spread[owner][places] for owner, places in at] if entropies else None
+            spreads = [spread[owner][places] for owner, places in at] if entropies else []
             yield indices, Scores(picked, spelt, states if len(owners) == len(batch) else states[owners], spreads)
 
     def refuse(self, question: Question, name: str = "the prompt") -> None:

@@ -192,7 +192,6 @@ class LanguagePolicy(Parts):
         for rows, found in self._computed(questions, entropies=True):
             with whole(self.device.type):
                 value = self.value_head(found.states.float()).squeeze(-1)
-            assert found.entropies is not None
             columns = [[each[0] for each in column] for column in (found.tokens, found.entropies)]
             spelt, spread = (nn.utils.rnn.pad_sequence(column, batch_first=True) for column in columns)
             yield np.array(rows, np.int64), value, spelt, spread

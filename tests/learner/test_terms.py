@@ -60,7 +60,7 @@ def test_equal_tokens_have_no_divergence_and_the_gradient_of_the_plain_policy():
     old = np.array([[-1.0, -2.0], [-0.5, 0.0]], np.float32)
     gradient, report = token_gradient(old, old, steps(2, np.ones(2, np.float32), np.ones(2, np.float32)), 0.2)
     np.testing.assert_allclose(gradient, [[-0.25, -0.25], [-0.5, 0]])
-    np.testing.assert_allclose(report, [-1, 0, 0, 0, 0])
+    np.testing.assert_allclose(report, [-1, 0, 0, 0, 0, 0])
 
 
 def test_values_stay_what_they_were_while_their_units_change():

@@ -82,9 +82,8 @@ def credit(
     size = own.max() + 1
     total = np.bincount(own.ravel(), reward.ravel().astype(np.float64), size)  # [E] returns
     ended = np.bincount(own.ravel(), done.ravel(), size) > 0
-    of = np.zeros(size, np.int64)
-    of[own.ravel()] = shared.ravel()  # the group of each episode
-    members = np.bincount(group)[group[_first(own, columns, size)]]  # [E] envs in its group
+    of = _by_episode(shared, own, size)  # the group of each episode
+    members = np.bincount(group)[group[_by_episode(columns, own, size)]]  # [E] envs in its group
     complete = np.bincount(of, ended, shared.max() + 1)[of] == members
 
     basis: Literal["grpo", "rloo"] = "rloo" if kind == "rloo" else "grpo"
@@ -104,8 +103,8 @@ def _numbered(*keys: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.unique(rows, axis=0, return_inverse=True)[1].reshape(keys[0].shape)
 
 
-def _first(own: NDArray[np.int64], columns: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """The env of each episode, [E]."""
-    env = np.zeros(size, np.int64)
-    env[own.ravel()] = columns.ravel()
-    return env
+def _by_episode(told: NDArray[np.int64], own: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """What all steps of each episode share, [E], from what is told of steps [T, N]."""
+    found = np.zeros(size, np.int64)
+    found[own.ravel()] = told.ravel()
+    return found

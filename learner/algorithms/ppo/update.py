@@ -160,9 +160,7 @@ class PPO(Algorithm):
             with self.reference.in_place():
                 generated = self.outputs.generated
                 reference = self.outputs.tokens(batch) if generated else self.outputs.whole(batch)[0]
-        written = (
-            batch.written is not None
-        )  # its tokens have the ratio; of actions one is certain, see `Outputs.pieces`
+        written = batch.written is not None  # tokens have the ratio, and an action is certain: `Outputs.pieces`
         steps: Steps[Any] = Steps(
             action=batch.action.ravel() * (not written),
             log_prob=old_log_prob.ravel() * np.float32(not written),

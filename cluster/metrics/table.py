@@ -60,11 +60,6 @@ CONTROLLER = _rows(
      "KL divergence in an update"),
     ("ratio_spread", "losses/ratio_spread", "", "PPO: root mean square distance from 1 of the probability ratio.",
      "Spread of ratios"),
-    ("valid_answers", "policy/valid", "share", "Share of written answers in which an action was found.",
-     "Written answers"),
-    ("repeated_tokens", "policy/repeated", "share", "Share of written tokens that repeat a run of three in the answer.",
-     "Written answers"),
-    ("answer_tokens", "policy/answer_tokens", "", "Mean tokens of a written answer.", "Length of written answers"),
     ("start_time_seconds", "started", "time", "When this attempt at the run began."),
     ("alive_time_seconds", "alive", "time", "The current time, updated while the controller runs."),
     ("end_time_seconds", "ended", "time", "When the run ended by itself or as asked; 0 before."),
@@ -74,6 +69,17 @@ CONTROLLER = _rows(
      "Checkpoint age"),
     ("checkpoint_save_seconds", "checkpoint_save", "seconds", "Time to write the checkpoint.", "Checkpoint duration"),
 )  # fmt: skip
+
+WRITTEN = _rows(
+    "controller",
+    "",
+    ("valid_answers", "policy/valid", "share", "Share of written answers in which an action was found.",
+     "Written answers"),
+    ("repeated_tokens", "policy/repeated", "share", "Share of written tokens that repeat a run of three in the answer.",
+     "Written answers"),
+    ("answer_tokens", "policy/answer_tokens", "", "Mean tokens of a written answer.", "Length of written answers"),
+)  # fmt: skip
+"""Told only where the policy writes its actions (`policy.lm.head=generated`)."""
 
 ACTOR = _rows(
     "actor",
@@ -175,7 +181,7 @@ FITTER = _rows(
     ("gradient_norm", "fit/gradient_norm", "", "Mean gradient norm since the previous row.", "Fit gradient norm"),
 )
 
-TABLE = (*CONTROLLER, *ACTOR, *LEARNER, *POLICY, *COMPUTING, *SEARCH, *EVALUATOR, *FITTER, *LLM)
+TABLE = (*CONTROLLER, *WRITTEN, *ACTOR, *LEARNER, *POLICY, *COMPUTING, *SEARCH, *EVALUATOR, *FITTER, *LLM)
 """Every metric of Cairn. Keys are unique: a key alone identifies the role."""
 RAY = (
     Metric(

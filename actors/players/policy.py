@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actors.players import LogitsPlayer, Step
+from actors.players import Acted, LogitsPlayer, Step
 from envs.api import DenseEnv, Observation
 from learner.group import Weights, build_policy, set_weights
 from learner.models.policy import Policy
@@ -24,9 +24,10 @@ def make(setup: ActorSetup, caller: str) -> TorchPlayer:
 
 
 class TorchPlayer(LogitsPlayer):
-    """A policy that only acts: weights by version, and every text encoded once per version.
+    """A policy that only acts: weights by version, and what depends on a text alone computed once per version.
 
-    With `alone`, texts are encoded one by one, so a code's last bits do not depend on the rest of a batch.
+    With `alone`, texts are computed one by one, so the last bits of their parts do not depend on the rest of a batch.
+    A policy with action values explores without a pass of the network (`act`).
     """
 
     def __init__(self, policy: Policy, alone: bool) -> None:
@@ -34,19 +35,23 @@ class TorchPlayer(LogitsPlayer):
         self.policy, self.alone = policy.eval(), alone
         self.fields, self.text_fields = policy.fields, policy.text_fields
         self.version = -1
-        self._codes = torch.zeros(0, policy.hidden)
-        self._encoded = np.zeros(0, np.bool_)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget the texts of the envs before: those of others have different ids."""
+        self._parts = [torch.zeros(0, self.policy.text_width) for _ in self.text_fields]
+        self._known = np.zeros((len(self.text_fields), 0), np.bool_)
 
     def load(self, weights: Weights | None, version: int) -> None:
         if version != self.version:
             assert weights is not None
             set_weights(self.policy, weights)
             self.version = version
-            self._encoded[:] = False
+            self._known[:] = False
 
     def begin(self, env: DenseEnv, seeds: NDArray[np.int64] | None = None) -> NDArray[Any] | None:
         self.env = env
-        self._codes, self._encoded = self._codes[:0], self._encoded[:0]  # its texts have different ids
+        self._begin()
         state = self.policy.initial_state(env.num_envs)
         return None if state is None else state.numpy()
 
@@ -56,6 +61,27 @@ class TorchPlayer(LogitsPlayer):
         other.version = self.version
         return other
 
+    def act(self, obs: Observation, state: NDArray[Any] | None, random: NDArray[np.float32] | None) -> Acted:
+        """As `Player`. With action values, a random number below epsilon selects any action; only the other envs need
+        a pass. What is selected at random has the log-probability of that, whether or not it is the best action."""
+        q = self.policy.q
+        if q is None or random is None or state is not None:
+            return super().act(obs, state, random)
+        epsilon, n = float(q.epsilon), q.actions
+        action = np.minimum(random / max(epsilon, 1e-9) * n, n - 1).astype(np.int64)
+        log_prob = np.full(len(random), np.log(max(epsilon, 1e-9) / n), np.float32)
+        best = np.flatnonzero(random >= epsilon)
+        if len(best):
+            action[best] = self.step({name: obs[name][best] for name in self.fields})[0].argmax(-1)
+            log_prob[best] = np.log(1 - epsilon + epsilon / n)
+        return Acted(action, log_prob, np.zeros(len(random), np.float32), None)
+
+    def value(self, obs: Observation, state: NDArray[Any] | None) -> NDArray[np.float32]:
+        """As `Player`; 0 with action values, which are learned without."""
+        return (
+            super().value(obs, state) if self.policy.q is None else np.zeros(len(next(iter(obs.values()))), np.float32)
+        )
+
     @torch.no_grad()
     def step(self, obs: Observation, state: NDArray[Any] | None = None) -> Step:
         """Logits [B, A], values [B] and next state of dense observations [B, ...].
@@ -63,34 +89,34 @@ class TorchPlayer(LogitsPlayer):
         state: from `begin` or the previous step, 0 where an episode ended.
         """
         seen = {name: torch.from_numpy(obs[name]) for name in self.policy.fields}
-        codes = self._codes
-        if names := self.policy.text_fields:
-            # One code for each env and field, whatever the ids: results must not depend on them.
-            ids = np.concatenate([obs[name].ravel() for name in names])
-            self._encode(ids)
-            codes = self._codes.index_select(0, torch.from_numpy(ids))
-            rows = torch.split(torch.arange(len(codes)), [obs[name].size for name in names])
-            seen |= {name: of.view(obs[name].shape) for name, of in zip(names, rows, strict=True)}
+        texts, total = [torch.zeros(0, self.policy.text_width)], 0
+        for field, name in enumerate(self.text_fields):
+            # One row for each env and field, whatever the ids: results must not depend on them.
+            ids = obs[name].ravel()
+            self._compute(field, ids)
+            texts.append(self._parts[field].index_select(0, torch.from_numpy(ids)))
+            seen[name] = torch.arange(total, total + len(ids)).view(obs[name].shape)
+            total += len(ids)
         before = None if state is None else torch.from_numpy(state)
         if self.policy.frames:
             assert before is not None
             seen, before = self.policy.frames.add(seen, before)
-        logits, value, after = self.policy.step(self.policy.inputs(seen), codes, before)
+        logits, value, after = self.policy.act(self.policy.inputs(seen), torch.cat(texts), before)
         return logits.numpy(), value.numpy(), None if after is None else after.numpy()
 
-    def _encode(self, ids: NDArray[np.int32]) -> None:
-        """Make sure that `_codes` has the codes of these texts."""
+    def _compute(self, field: int, ids: NDArray[np.int32]) -> None:
+        """Make sure that `_parts` of a text field has the parts of these texts."""
         known = len(self.env.texts)
-        if known > len(self._encoded):
-            grown = max(64, 2 * known)
-            self._encoded = np.concatenate([self._encoded, np.zeros(grown - len(self._encoded), np.bool_)])
-            self._codes = torch.cat([self._codes, torch.zeros(grown - len(self._codes), self.policy.hidden)])
-        if self._encoded[ids].all():
+        if known > self._known.shape[1]:
+            more = max(64, 2 * known) - self._known.shape[1]
+            self._known = np.pad(self._known, ((0, 0), (0, more)))
+            self._parts = [torch.cat([part, part.new_zeros(more, part.shape[1])]) for part in self._parts]
+        if self._known[field, ids].all():
             return
         ids = np.unique(ids)
-        new = ids[~self._encoded[ids]]
-        for group in [new[i : i + 1] for i in range(len(new))] if self.alone else [new] if len(new) else []:
-            self._codes[torch.from_numpy(group).long()] = self.policy.codes(
-                self.policy.prepare(self.env.texts.texts(group))
-            )
-        self._encoded[new] = True
+        new = ids[~self._known[field, ids]]
+        for group in np.split(new, len(new)) if self.alone else [new]:
+            sizes = [len(group) * (other == field) for other in range(len(self.text_fields))]
+            prepared = self.policy.prepare(self.env.texts.texts(group))
+            self._parts[field][torch.from_numpy(group).long()] = self.policy.of_texts(prepared, sizes)
+        self._known[field, new] = True

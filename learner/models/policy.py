@@ -14,6 +14,7 @@ in many passes.
 
 A network with a part that depends only on single texts may publish this part: `of_texts(codes, sizes)`, the part of
 each text of each text field, and `combine(obs, texts)`, which is `forward` with rows of these parts in place of codes.
+It then gets MiniLM's embeddings as codes (`text_encoder.code_width`), since it projects codes itself.
 
 A network may publish `values()`, its own head of action values (`ActionValues`), in place of the dueling one.
 """
@@ -46,11 +47,13 @@ class Policy(nn.Module):
         self.hidden = config.hidden
         self.stack, self.frames = config.stack, Frames(spec, config.stack) if config.stack > 1 else None
         self.text: Words | FrozenMiniLM | None = None
+        network = networks.network(config.network)
         if self.text_fields:
             of_words = {"learned": LearnedText, "gru": GRUText}.get(config.text)
-            self.text = of_words(spec.words, config.hidden) if of_words else FrozenMiniLM(config.hidden)
+            width = None if hasattr(network, "of_texts") else config.hidden
+            self.text = of_words(spec.words, config.hidden) if of_words else FrozenMiniLM(width)
         seen = self.frames.widen(spec) if self.frames else spec
-        self.network = networks.network(config.network)(config, seen)
+        self.network = network(config, seen)
         self.memory = nn.GRUCell(self.network.width, config.hidden) if config.memory == "gru" else None
         width = config.hidden if self.memory else self.network.width
         self.q: ActionValues | None = None
@@ -78,6 +81,11 @@ class Policy(nn.Module):
     def payload(self) -> dict[str, Tensor]:
         """Parameters, and the numbers that belong to them, by name: sent to actors, and stored in checkpoints."""
         return self.state_dict()
+
+    @property
+    def text_width(self) -> int:
+        """Numbers that `of_texts` makes of a text."""
+        return self.network.width if hasattr(self.network, "of_texts") else self.hidden
 
     def prepare(self, texts: Sequence[str]) -> Tensor | None:
         """Strings -> what `codes` takes, one row a text, on the host; None if the policy reads no text."""
@@ -120,7 +128,14 @@ class Policy(nn.Module):
 
     def step(self, obs: Observations, codes: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """One step of B envs: logits [B, A], value [B], next state [B, hidden] or None."""
-        actor, critic = self.network(obs, codes)
+        return self._step(self.network(obs, codes), state)
+
+    def act(self, obs: Observations, texts: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """`step`, with texts as row indices into what `of_texts` made."""
+        return self._step(self.features(obs, texts), state)
+
+    def _step(self, features: tuple[Tensor, Tensor], state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        actor, critic = features
         if self.memory is not None:
             actor = critic = state = self.memory(actor, state)
         return *self._decide(actor, critic), state

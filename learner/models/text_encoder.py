@@ -1,4 +1,4 @@
-"""Text encoders: from a mission or a caption to a policy's features.
+"""Text encoders: from a mission or a caption to a code, of which a network makes features.
 
 Texts are prepared once per unique text (`prepare`: strings to a tensor row) and encoded once per unique text of a
 batch (`forward`); the caller gathers rows by index. Rows are prepared alone, so that a text's row does not depend on
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from learner.models.config import PolicyConfig
 from llm_service.embedding import MINILM_WIDTH, embed_one
 
 PADDING = 0
@@ -90,11 +91,14 @@ class GRUText(Words):
 
 
 class FrozenMiniLM(nn.Module):
-    """MiniLM sentence embeddings (384, unit length, never trained) + a trained projection."""
+    """MiniLM sentence embeddings (384, unit length, never trained) + a trained projection.
 
-    def __init__(self, width: int) -> None:
+    width: size of the code. None: codes are the embeddings, and the network has a projection for each text field.
+    """
+
+    def __init__(self, width: int | None) -> None:
         super().__init__()
-        self.projection = nn.Linear(MINILM_WIDTH, width)
+        self.projection = nn.Linear(MINILM_WIDTH, width) if width else None
         self._row_of: dict[str, int] = {}  # of `_embeddings`, which is no buffer: no checkpoint needs it
         self._embeddings = torch.zeros(64, MINILM_WIDTH)
 
@@ -112,4 +116,9 @@ class FrozenMiniLM(nn.Module):
 
     def forward(self, embeddings: Tensor) -> Tensor:
         """float32 [U, 384] -> codes [U, width]."""
-        return torch.tanh(self.projection(embeddings))
+        return embeddings if self.projection is None else torch.tanh(self.projection(embeddings))
+
+
+def code_width(config: PolicyConfig) -> int:
+    """Size of the codes that a network gets which publishes `of_texts`."""
+    return MINILM_WIDTH if config.text == "minilm" else config.hidden

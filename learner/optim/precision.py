@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
+from torch import Tensor, nn
 
 from learner.config import Autocast
 from learner.optim.device import HOST, device
+
+Network = TypeVar("Network", bound=nn.Module)
 
 
 def has_bfloat16() -> bool:
@@ -46,3 +51,31 @@ def arithmetic(half: bool, device: str = "cpu") -> AbstractContextManager[Any]:
 def whole(device: str) -> AbstractContextManager[Any]:
     """In this context, float32, whatever the surrounding context."""
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+
+
+class Halved(Generic[Network]):
+    """A copy of a network whose weights are bfloat16, for passes under `arithmetic`: autocast would otherwise make it
+    anew in every pass, which costs a small minibatch more than its faster products save. Buffers are not followed.
+
+    Args:
+        original: the network that learns, in float32.
+        kept: layers of it that compute in float32. The copy shares their weights.
+
+    Attributes:
+        network: the copy.
+    """
+
+    def __init__(self, original: Network, kept: Iterable[nn.Module]) -> None:
+        whole = {id(parameter) for layer in kept for parameter in layer.parameters()}
+        self.network = copy.deepcopy(original)
+        self._pairs: list[tuple[Tensor, Tensor]] = []
+        for own, other in zip(original.parameters(), self.network.parameters(), strict=True):
+            other.data = own.data if id(own) in whole else own.data.bfloat16()
+            if id(own) not in whole:
+                self._pairs.append((own, other))
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """The original has other weights."""
+        for own, other in self._pairs:
+            other.copy_(own)

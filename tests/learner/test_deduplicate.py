@@ -13,12 +13,15 @@ from actors import ActorsConfig, ActorSetup, RolloutActor, wrappers
 from envs.api import Field
 from learner.algorithms.dqn import DQN, DQNConfig
 from learner.algorithms.dqn.deduplicate import Remembered, deduplicate, texts_of
+from learner.algorithms.dqn.update import select
 from learner.config import LearnerConfig
 from learner.goals import GoalsConfig
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
+from learner.optim import precision
 from learner.optim.adam import Adam, DecayingAdam, optimiser_step
 from learner.optim.collective import Group
+from learner.optim.precision import arithmetic
 from tests.learner.setups import rank_of
 
 WORLDS = {
@@ -35,7 +38,7 @@ WORLDS = {
 DISTRIBUTIONS = {"atoms": 51, "v_min": -1.0, "v_max": 1.0}
 
 
-def learner_of(world, chosen=None, **options):
+def learner_of(world, chosen=None, autocast="none", **options):
     """A DQN that has heard of 8 envs x 32 steps, and whose target differs from its policy."""
     env, env_options, policy, goals = WORLDS[world]
     beside = {"goals": goals} if goals else {}
@@ -46,7 +49,7 @@ def learner_of(world, chosen=None, **options):
     )
     dqn = DQN(
         rank_of(
-            LearnerConfig(algorithm="dqn", minibatch=64),
+            LearnerConfig(algorithm="dqn", minibatch=64, autocast=autocast),
             build_policy(config, spec, 1),
             1,
             options=DQNConfig(capacity=4000, start_steps=10**9, keep="memory", **options),
@@ -102,7 +105,7 @@ def test_losses_and_gradients_are_those_of_passes_over_every_row(world, chosen, 
         sample = sample_of(dqn, seed=seed)
         ours, theirs = dqn.loss(dqn.drawn(sample))[0], plain_loss(dqn, sample)
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
-        found, wanted = (torch.autograd.grad(x.mean(), dqn.owned, materialize_grads=True) for x in (ours, theirs))
+        found, wanted = (torch.autograd.grad(x.mean(), dqn.moved, materialize_grads=True) for x in (ours, theirs))
         size = max(float(part.abs().max()) for part in wanted if part.numel())
         assert size > 1e-4
         for own, other in zip(found, wanted, strict=True):
@@ -129,7 +132,8 @@ def test_observations_come_once_in_the_order_of_their_first_appearance():
         }
         for _ in range(2)
     ]
-    found, rows = deduplicate(fields, parts)
+    found, rows, keys = deduplicate(fields, parts)
+    assert len(keys) == len(set(keys)) == len(found["kind"])
     assert len({tuple(np.hstack(row)) for row in zip(*found.values(), strict=True)}) == len(found["kind"]) <= 16
     for part, row in zip(parts, rows, strict=True):
         for name, value in part.items():
@@ -140,9 +144,10 @@ def test_observations_come_once_in_the_order_of_their_first_appearance():
 
 def test_pictures_are_all_taken_to_differ():
     parts = [{"picture": np.zeros((3, 4, 4, 1), np.uint8)}] * 2
-    found, rows = deduplicate({"picture": Field("pixels", (4, 4, 1))}, parts)
+    found, rows, keys = deduplicate({"picture": Field("pixels", (4, 4, 1))}, parts)
     assert found["picture"].shape == (6, 4, 4, 1)
     assert rows.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert not keys
 
 
 def test_texts_are_named_by_their_rows_field_after_field():
@@ -158,13 +163,34 @@ def test_texts_are_named_by_their_rows_field_after_field():
 def test_what_is_remembered_of_a_text_does_not_depend_on_its_company(world):
     dqn = learner_of(world)
     _, ids = texts_of(dqn.policy.text_fields, sample_of(dqn).obs)
-    together = dqn.remembered(ids)
+    together = dqn.remembered.texts(ids)
     policy, texts = dqn.target, [dqn.replay.texts[i] for part in ids for i in part.tolist()]
     torch.testing.assert_close(together, policy.of_texts(policy.prepare(texts), [*map(len, ids)]), atol=1e-6, rtol=1e-5)
     other = Remembered(policy, lambda text_id: dqn.replay.texts[text_id])
     for part in ([part[::2] for part in ids], [part[::-1] for part in ids]):
-        other(part)
-    assert torch.equal(other(ids), together)
+        other.texts(part)
+    assert torch.equal(other.texts(ids), together)
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("world", ["sets of texts", "grid and text"])
+def test_what_is_remembered_of_an_observation_does_not_depend_on_its_company(world, half, monkeypatch):
+    """So a run that is resumed, and remembers nothing yet, learns the same to the last bit."""
+    monkeypatch.setattr(precision, "has_bfloat16", lambda: True)
+    dqn = learner_of(world, autocast="bfloat16" if half else "none")
+    dqn.refresh()
+    drawn = [dqn.drawn(sample_of(dqn, seed=seed)) for seed in range(3)]
+    alone = []
+    with arithmetic(half):
+        for each in drawn:
+            dqn.remembered.forget()
+            alone.append(dqn.remembered(select(each.seen, each.numbers["needed"]), each.ids, each.keys))
+        dqn.remembered.forget()
+        for each, outputs in zip(drawn, alone, strict=True):  # from the second on, some are remembered
+            before = len(dqn.remembered.rows)
+            assert torch.equal(dqn.remembered(select(each.seen, each.numbers["needed"]), each.ids, each.keys), outputs)
+            assert len(dqn.remembered.rows) < before + len(each.keys) or not before
+            assert bool(dqn.remembered.rows) == (world == "sets of texts"), "film shares work among rows"
 
 
 def test_nothing_is_remembered_of_a_target_that_is_no_more():

@@ -129,19 +129,41 @@ def test_bfloat16_learns_what_float32_learns_within_its_precision(env, network, 
         dqn, actor = learner_of(env, network, {"autocast": autocast}, policy, start_steps=10**9)
         live(dqn, actor, 3)
         apart(dqn, 0.05)
+        dqn.refresh()
         with arithmetic(dqn.half):
             loss, _, value = dqn.loss(dqn.drawn(sample_of(dqn)))
-        gradients = torch.autograd.grad(loss.mean(), dqn.owned)
-        assert {loss.dtype, value.dtype, *(each.dtype for each in gradients)} == {torch.float32}
-        learned[autocast] = loss.detach(), torch.cat([each.ravel() for each in gradients])
+        gradients = torch.autograd.grad(loss.mean(), dqn.moved)
+        assert {loss.dtype, value.dtype} == {torch.float32}
+        learned[autocast] = loss.detach(), torch.cat([each.float().ravel() for each in gradients])
     (told, exact), (said, rounded) = learned.values()
     assert not torch.equal(exact, rounded)
     assert torch.cosine_similarity(exact, rounded, 0) > 0.99
     np.testing.assert_allclose(said, told, rtol=0.05, atol=0.01)
 
 
+def test_what_computes_in_bfloat16_is_always_the_rounded_policy_and_target(monkeypatch, tmp_path):
+    monkeypatch.setattr(precision, "has_bfloat16", lambda: True)
+    dqn, actor = learner_of("toy/Line", "texts", {"autocast": "bfloat16"}, target_every=64, samples_per_insert=1.0)
+
+    def rounded(network, copy):
+        kept = {id(p) for layer in network.q.last for p in layer.parameters()}
+        for own, other in zip(network.parameters(), copy.parameters(), strict=True):
+            assert torch.equal(other, own if id(own) in kept else own.bfloat16())
+            assert other.dtype == (torch.float32 if id(own) in kept else torch.bfloat16)
+
+    first = [parameter.clone() for parameter in dqn.policy.parameters()]
+    live(dqn, actor, 3)
+    assert all(not torch.equal(one, other) for one, other in zip(first, dqn.policy.parameters(), strict=True))
+    for network, copy in ((dqn.policy, dqn.learning), (dqn.target, dqn.judging)):
+        rounded(network, copy)
+    set_weights(dqn.policy, {name: value * 2 for name, value in get_weights(dqn.policy).items()})
+    dqn.begin()
+    for network, copy in ((dqn.policy, dqn.learning), (dqn.target, dqn.judging)):
+        rounded(network, copy)
+
+
 def test_the_target_stands_still_between_copies_encoder_and_all():
-    dqn, actor = learner_of("toy/Line", "texts", target_every=10, samples_per_insert=1.0)
+    dqn, actor = learner_of("toy/Line", "texts", target_every=320, samples_per_insert=1.0)
     copies, last = [], {n: v.clone() for n, v in dqn.target.state_dict().items()}
     real = dqn._step
 
@@ -285,7 +307,7 @@ SMALL = ["method=dqn", "cluster=inline", "policy.hidden=16", "actors.envs=4", "a
 SMALL += [
     "learner.dqn.start_steps=128",
     "learner.dqn.samples_per_insert=4",
-    "learner.dqn.target_every=30",
+    "learner.dqn.target_every=240",
     "learner.dqn.decay_steps=500",
 ]
 SMALL += ["learner.learning_rate=1e-3", "learner.minibatch=32", "evaluate.every=0"]
@@ -425,7 +447,7 @@ def test_the_published_agent_is_the_default():
     dqn = found.learner.part(DQNConfig)
     assert (dqn.n_step, found.policy.hidden, dqn.double) == (3, 512, True)
     assert found.learner.minibatch / dqn.samples_per_insert == 4  # env steps a gradient step
-    assert dqn.target_every * 4 == 8000
+    assert dqn.target_every == 8000
 
 
 def test_lanes_are_those_of_the_actors_whose_chunks_come():

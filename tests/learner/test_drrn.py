@@ -188,7 +188,7 @@ def test_losses_and_gradients_are_those_of_passes_over_every_row(double):
     assert {len(np.unique(sample.obs[FIELD][:, place])) > 2 for place in range(4)} == {True}  # something was told
     ours, theirs = dqn.loss(dqn.drawn(sample))[0], plain_loss(dqn, sample)
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
-    found, wanted = (torch.autograd.grad(x.mean(), dqn.owned, materialize_grads=True) for x in (ours, theirs))
+    found, wanted = (torch.autograd.grad(x.mean(), dqn.moved, materialize_grads=True) for x in (ours, theirs))
     for own, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(own, other, atol=1e-6, rtol=1e-3)
 
@@ -253,7 +253,7 @@ def test_it_learns_the_sentence_as_an_agent(tmp_path):
     words += [
         "learner.dqn.start_steps=128",
         "learner.dqn.samples_per_insert=8",
-        "learner.dqn.target_every=30",
+        "learner.dqn.target_every=120",
         "learner.dqn.decay_steps=1500",
     ]
     words += ["learner.learning_rate=1e-3", "actors.envs=8", "actors.steps=16"]

@@ -379,7 +379,7 @@ def learner_of(algorithm, intrinsic, folder=None, rank=0, address=None, ranks=1,
     dqn = algorithm == "dqn"
     policy = PolicyConfig(network="mlp", hidden=16, head="dueling" if dqn else "actor_critic")
     config = LearnerConfig(algorithm=algorithm, n=ranks, minibatch=32, learning_rate=1e-3, **learner)
-    replay = DQNConfig(capacity=2000, start_steps=64, samples_per_insert=1.0, target_every=10)
+    replay = DQNConfig(capacity=2000, start_steps=64, samples_per_insert=1.0, target_every=320)
     made = IntrinsicConfig(**{"hidden": 16} | intrinsic)
     spec = envs.spec("toy/Line")
     setup = LearnerSetup(config, policy, spec, SEED, (ranks, 8), replay if dqn else PPOConfig(epochs=1), folder, made)

@@ -93,5 +93,5 @@ def test_two_ranks_of_dqn_are_one_with_the_double_batch(tmp_path):
     sample = dqn.replay.sample(32, np.random.default_rng(0), dqn.config.discount, dqn.rewards)
     made = dqn.drawn(dataclasses.replace(sample, **parts, **{name: whole[name] for name in NUMBERS}))
     loss = (made.numbers["weight"] * dqn.loss(made)[0]).mean()
-    gradients = torch.autograd.grad(loss, dqn.owned, materialize_grads=True)
+    gradients = torch.autograd.grad(loss, dqn.moved, materialize_grads=True)
     assert_one_gradient(tmp_path, np.concatenate([part.numpy().ravel() for part in gradients]))

@@ -17,8 +17,9 @@ class DQNConfig(Part):
     """Number of steps over which rewards are summed before the value is bootstrapped."""
     double: bool = True
     """The policy selects the best action and the target network evaluates it; false: the target does both."""
-    target_every: int = 2000
-    """Gradient steps between two copies of the policy to the target network."""
+    target_every: int = 8000
+    """Env steps between two copies of the policy to the target network, as gradient steps of what is replayed for
+    them; at least one of these."""
     capacity: int = 1_000_000
     """Rows of the replay, over all envs of a learner rank; the end of an episode takes one row too."""
     keep: Literal["disk", "memory"] = "disk"

@@ -1,8 +1,8 @@
 """Deduplicate a sample of the replay: its distinct observations, and the distinct texts that they name.
 
-    parts [B, ...] ──> deduplicate ──> observations [U, ...] ──> Texts: ids by field
-                                                           ──> policy: numbers of each text   ──> heads, for U rows
-                                                           ──> frozen copy of it: cached      ──> heads, for U rows
+    parts [B, ...] ──> deduplicate ──> observations [U, ...] ──> texts_of: ids by field
+                                                           ──> policy: numbers of each text ──> heads, for U rows
+                                                           ──> frozen copy of it: outputs are remembered
 
 Text environments repeat themselves: of 512 observations of Crafter some 150 are distinct, and they name 90 texts.
 Everything that follows is computed for these and then gathered. The limit is reading every byte of the observations
@@ -24,28 +24,36 @@ from learner.models.policy import Policy
 MOST_REMEMBERED = 100_000
 """Maximum number of texts whose features are cached, 0.2 GB for a network of width 512; beyond it, the cache is
 cleared."""
+MOST_BYTES = 2**26
+"""Bytes of cached outputs; beyond them, the cache is cleared."""
+BLOCK = 32
+"""Observations are computed in blocks of so many rows, the last one filled up. A product's shape chooses its code, so
+a row's bits depend neither on its company nor on the state of a cache."""
 
 Ids = list[NDArray[np.int32]]
 """Ids of the distinct texts of each text field, in the order of `Policy.text_fields`."""
 
 
-def deduplicate(fields: Mapping[str, Field], parts: Sequence[Observation]) -> tuple[Observation, NDArray[np.int64]]:
+def deduplicate(
+    fields: Mapping[str, Field], parts: Sequence[Observation]
+) -> tuple[Observation, NDArray[np.int64], list[bytes]]:
     """The distinct observations among all `parts`, each [B, ...].
 
     Pictures are not compared: all observations with a picture count as distinct.
 
     Returns:
-        Observations [U, ...] in order of first occurrence, and for each input its index among them, [len(parts), B].
+        Observations [U, ...] in order of first occurrence; for each input its index among them, [len(parts), B]; and
+        a key of each of them, [U], no keys with pictures.
     """
     whole = {name: np.concatenate([part[name] for part in parts]) for name in fields}
     total = len(next(iter(whole.values())))
     if any(field.kind == "pixels" for field in fields.values()):
-        return whole, np.arange(total).reshape(len(parts), -1)
+        return whole, np.arange(total).reshape(len(parts), -1), []
     seen = np.concatenate([value.reshape(total, -1).view(np.uint8) for value in whole.values()], 1)
     place: dict[bytes, int] = {}
     rows = np.array([place.setdefault(key, len(place)) for key in seen.view(f"V{seen.shape[1]}").ravel().tolist()])
     first = np.unique(rows, return_index=True)[1]
-    return {name: value[first] for name, value in whole.items()}, rows.reshape(len(parts), -1)
+    return {name: value[first] for name, value in whole.items()}, rows.reshape(len(parts), -1), list(place)
 
 
 def texts_of(names: Sequence[str], obs: Observation) -> tuple[Observation, Ids]:
@@ -63,10 +71,12 @@ def texts_of(names: Sequence[str], obs: Observation) -> tuple[Observation, Ids]:
 
 
 class Remembered:
-    """The features of texts by a frozen policy, each computed once.
+    """The outputs of a frozen policy for observations, and the features of texts in them, each computed once.
 
-    Each text is computed alone, so that its bits do not depend on the batch, and thus not on the state of the cache.
-    This is for the CPU: a GPU reads some hundred texts together faster than one alone.
+    Outputs are remembered if the network publishes `combine`, which treats each row by itself; other networks share
+    work among the rows of a batch, so that a row's last bits depend on the others.
+
+    This is for the CPU: a GPU computes some hundred observations together faster than a few alone.
 
     Args:
         policy: call `forget` after changing its weights.
@@ -74,18 +84,59 @@ class Remembered:
     """
 
     def __init__(self, policy: Policy, text: Callable[[int], str]) -> None:
-        self.policy, self.text = policy, text
+        assert policy.q is not None
+        self.policy, self.q, self.text = policy, policy.q, text
         self.kept: dict[tuple[int, int], Tensor] = {}
+        self.rows: dict[bytes, int] = {}
+        self.outputs = torch.zeros(0, self.q.actions, self.q.atoms)
+        self._by_row = hasattr(policy.network, "combine")
 
     def forget(self) -> None:
         """Clear the cache: the policy has other weights, or ids mean other texts."""
         self.kept.clear()
+        self.rows.clear()
 
     @torch.no_grad()
-    def __call__(self, ids: Ids) -> Tensor:
-        """As `Policy.of_texts`, [sum of U, width]."""
+    def __call__(self, seen: Mapping[str, Tensor], ids: Ids, keys: Sequence[bytes]) -> Tensor:
+        """Outputs [n, A, atoms] for observations.
+
+        Args:
+            seen: inputs [n, ...]; a text field holds rows of `ids`, field by field.
+            keys: [n] of the observations; none if they are not comparable.
+        """
+        if not keys or not self._by_row:
+            outputs: Tensor = self.q(*self.policy.features(seen, self.texts(ids)))
+            return outputs.float()
+        if len(self.rows) * self.outputs[:1].nbytes > MOST_BYTES:
+            self.rows.clear()
+        new = [place for place, key in enumerate(keys) if key not in self.rows]
+        if new:
+            rows = torch.tensor(new)
+            outputs = self._compute({name: value[rows] for name, value in seen.items()}, self.texts(ids))
+            until = len(self.rows) + len(new)
+            if until > len(self.outputs):
+                grown = self.outputs.new_zeros(max(until, 2 * len(self.outputs)), *self.outputs.shape[1:])
+                grown[: len(self.outputs)] = self.outputs
+                self.outputs = grown
+            self.outputs[len(self.rows) : until] = outputs
+            self.rows |= {keys[place]: len(self.rows) + i for i, place in enumerate(new)}
+        return self.outputs[torch.tensor([self.rows[key] for key in keys])]
+
+    def _compute(self, seen: Mapping[str, Tensor], texts: Tensor) -> Tensor:
+        """Outputs [n, A, atoms] of inputs [n, ...], in blocks."""
+        n = len(next(iter(seen.values())))
+        found = []
+        for begin in range(0, n, BLOCK):
+            rows = torch.arange(begin, begin + BLOCK).clamp(max=n - 1)
+            block = {name: value[rows] for name, value in seen.items()}
+            found.append(self.q(*self.policy.features(block, texts)).float())
+        return torch.cat(found)[:n]
+
+    @torch.no_grad()
+    def texts(self, ids: Ids) -> Tensor:
+        """As `Policy.of_texts`, [sum of U, width]. Each text is computed alone, for the same reason as blocks are."""
         if len(self.kept) > MOST_REMEMBERED:
-            self.forget()
+            self.kept.clear()
         keys = [(field, text) for field, found in enumerate(ids) for text in found.tolist()]
         for field, text in keys:
             if (field, text) not in self.kept:

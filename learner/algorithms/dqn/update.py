@@ -1,9 +1,10 @@
 """One rank of DQN: inserting, sampling, the gradient step, the target network.
 
-Duplicates in a sample are evaluated once, texts too (`deduplicate.py`). On a device other than the CPU, a sample is
-sent in one copy, and reports are read once per update. The host waits only for priorities and for intrinsic rewards,
-because the next sample needs them. The limit is a forward and backward pass of the policy over the observations,
-forward passes of policy and target over the following observations, and Adam.
+Duplicates in a sample are evaluated once, texts too, and the target's outputs for an observation are remembered until
+the target changes (`deduplicate.py`). On a device other than the CPU, a sample is sent in one copy, and reports are
+read once per update. The host waits only for priorities and for intrinsic rewards, because the next sample needs them.
+The limit is a forward and backward pass of the policy over the distinct observations, a forward pass over those that
+follow, and Adam.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from learner.models.policy import Policy
 from learner.models.q import project
 from learner.optim.adam import Adam, optimiser_step, side_by_side
 from learner.optim.device import read, read_mean, send
-from learner.optim.precision import arithmetic, halves
+from learner.optim.precision import Halved, arithmetic, halves
 from learner.potentials import COLUMN as SHAPING
 from learner.store.columns import ReplayError
 from learner.store.replay import Replay, Sample, Walk
@@ -62,6 +63,7 @@ class Drawn:
     seen: dict[str, Tensor]  # [U, ...] inputs; a text field holds rows of `texts`
     texts: Tensor | None  # prepared, field by field
     ids: Ids  # of these texts, on the host
+    keys: list[bytes]  # of the distinct observations that follow, [needed]; none if they are not comparable
     own: int  # the rest only follow an action, and need no gradient
     others: bool  # whether there are such
     numbers: dict[str, Tensor]  # [B] `now`, `after`: rows of `seen`; `place` of what follows in `needed`; the sample's
@@ -122,17 +124,24 @@ class DQN(Algorithm):
         self.device = policy.device
         self.half = halves(config.autocast, self.device)
         self.size = max(1, config.minibatch // group.size)
+        self.copy_every = max(1, round(dqn.target_every * dqn.samples_per_insert / config.minibatch))
         alpha, folder = dqn.alpha if dqn.prioritised else 0.0, _folder(setup.folder, dqn)
         self.replay = Replay(
             policy.fields, self.q.actions, setup.env_index, dqn.capacity, dqn.n_step, policy.stack, alpha, folder
         )
         self.owned = [p for layer in learning_layers(policy, dqn.fit) for p in layer.parameters()]
-        parameters, _ = side_by_side(self.owned)
+        parameters, self.gradient = side_by_side(self.owned)
         self.adam = Adam(parameters)
         self.counts = Counts()
         self._set_epsilon()
         self.target = copy.deepcopy(policy)
-        self.remembered = Remembered(self.target, lambda text_id: self.replay.texts[text_id])
+        # What computes: `policy` and `target`, or copies of them with bfloat16 weights.
+        self.learning, self.judging, self.copies = policy, self.target, list[Halved[Policy]]()
+        if self.half and self.adam.on_host:
+            self.copies = [Halved(each, each.q.last) for each in (policy, self.target) if each.q is not None]
+            self.learning, self.judging = (each.network for each in self.copies)
+        self.moved = [p for layer in learning_layers(self.learning, dqn.fit) for p in layer.parameters()]
+        self.remembered = Remembered(self.judging, lambda text_id: self.replay.texts[text_id])
 
     # ---- in and out ---------------------------------------------------------------------------------------------
 
@@ -206,6 +215,7 @@ class DQN(Algorithm):
         self.adam.restore(state["optimiser"])
         self.intrinsic.restore(state, own)
         self.target.load_state_dict({name: torch.from_numpy(value) for name, value in state["target"].items()})
+        self.refresh()
         self.counts = Counts(**{name: own[f"counts.{name}"].item() for name in asdict(self.counts)})
         self.replay.restore(part_of(own, "replay."))
         self.remembered.forget()
@@ -222,6 +232,12 @@ class DQN(Algorithm):
 
     def _copy(self) -> None:
         self.target.load_state_dict(self.policy.state_dict())
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Policy or target have other weights, not by `_step`."""
+        for each in self.copies:
+            each.refresh()
         self.remembered.forget()
 
     # ---- a gradient step ----------------------------------------------------------------------------------------
@@ -242,12 +258,19 @@ class DQN(Algorithm):
         with arithmetic(self.half, self.device.type):
             loss, error, value = self.loss(drawn)
         mean = (drawn.numbers["weight"] * loss).mean()
-        gradients = torch.autograd.grad(mean, self.owned, materialize_grads=True)
+        gradients: Sequence[Tensor] = torch.autograd.grad(mean, self.moved, materialize_grads=True)
+        if self.copies:  # norms and means of ranks are float32
+            for own, gradient in zip(self.owned, gradients, strict=True):
+                assert own.grad is not None
+                own.grad.copy_(gradient)
+            gradients = [self.gradient]
         norm, usable = optimiser_step(self.adam, gradients, self.group, self.config.gradient_clip, rate)
+        if self.copies:
+            self.copies[0].refresh()
         if self.replay.alpha and (usable if self.adam.on_host else read(usable)):
             self.replay.prioritise(sample.row, read(loss if self.q.atoms > 1 else error))
         self.counts.updates += 1
-        if self.counts.updates % self.dqn.target_every == 0:
+        if self.counts.updates % self.copy_every == 0:
             self._copy()
         report = [mean.detach(), error.abs().mean(), value.mean()]
         if not self.adam.on_host:
@@ -269,35 +292,39 @@ class DQN(Algorithm):
 
     def drawn(self, sample: Sample) -> Drawn:
         """A deduplicated sample: each observation once, each text once, sent in one copy."""
-        unique_obs, (now, after) = deduplicate(self.policy.fields, [sample.obs, sample.following])
+        unique_obs, (now, after), keys = deduplicate(self.policy.fields, [sample.obs, sample.following])
         obs, ids = texts_of(self.policy.text_fields, unique_obs)
         seen = self.policy.inputs({name: torch.from_numpy(value) for name, value in obs.items()})
         texts = self.policy.prepare([self.replay.texts[i] for each in ids for i in each.tolist()])
         needed, place = np.unique(after, return_inverse=True)
+        keys = [keys[row] for row in needed.tolist()] if keys else []
         numbers = {"now": now, "after": after, "needed": needed, "place": place}
         numbers |= {name: getattr(sample, name) for name in ("action", "reward", "discount", "weight")}
         given = {"seen": seen, "numbers": numbers, "texts": {} if texts is None else {"texts": texts}}
         there = send({(part, name): x for part, own in given.items() for name, x in own.items()}, self.device)
         found = {part: {name: there[part, name] for name in own} for part, own in given.items()}
         own = int(now.max()) + 1
-        return Drawn(found["seen"], found["texts"].get("texts"), ids, own, int(after.max()) >= own, found["numbers"])
+        others = int(after.max()) >= own
+        return Drawn(found["seen"], found["texts"].get("texts"), ids, keys, own, others, found["numbers"])
 
     def loss(self, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:
         """For each of B rows: the loss, with gradient; the value's error and the value, without."""
-        seen, own, numbers = drawn.seen, drawn.own, drawn.numbers
+        seen, own, numbers, q = drawn.seen, drawn.own, drawn.numbers, self.learning.q
+        assert q is not None
         sizes = [*map(len, drawn.ids)]
-        texts = self.policy.of_texts(drawn.texts, sizes)
-        outputs = judge(self.policy, seen, slice(own), texts)
+        texts = self.learning.of_texts(drawn.texts, sizes)
+        outputs = judge(self.learning, seen, slice(own), texts)
         chosen = outputs[numbers["now"], numbers["action"]]  # [B, atoms]
         reward, discount, place = numbers["reward"], numbers["discount"], numbers["place"]
         with torch.no_grad():
-            on_host = self.device.type == "cpu"
-            known = self.remembered(drawn.ids) if on_host else self.target.of_texts(drawn.texts, sizes)
-            theirs = judge(self.target, seen, numbers["needed"], known)
+            if self.device.type == "cpu":
+                theirs = self.remembered(select(seen, numbers["needed"]), drawn.ids, drawn.keys)
+            else:
+                theirs = judge(self.target, seen, numbers["needed"], self.target.of_texts(drawn.texts, sizes))
             if self.dqn.double:
                 best = self.q.mean(outputs).argmax(-1)
                 if drawn.others:  # otherwise every following one is known, and networks need a row
-                    others = self.q.best(*self.policy.features(select(seen, slice(own, None)), texts))
+                    others = q.best(*self.learning.features(select(seen, slice(own, None)), texts))
                     best = torch.cat([best, others])
                 best = best[numbers["after"]]
             else:

@@ -1,6 +1,7 @@
 """Texts, pictures and numbers side by side: the input of a language-guided agent in an environment with pictures.
 
-    every text field   -> code of the text; of a set of texts, the sum of their codes
+    every text field   -> code of the text; of a set of texts, the sum of their codes. Codes of MiniLM are its
+                          embeddings, so that each field has one projection of 384 numbers
     `pixels` fields    -> three convolutions (Mnih et al. 2015): 32 of 8x8, 64 of 4x4, 64 of 3x3, steps 4, 2, 1
     categories one-hot, vectors, grids divided by 10
     all side by side   -> Linear -> ReLU -> features [B, hidden]
@@ -22,6 +23,7 @@ from torch.nn.functional import linear
 from envs.api import EnvSpec, Field
 from learner.models.config import PolicyConfig
 from learner.models.policy import Observations
+from learner.models.text_encoder import code_width
 
 NUMBERS = "all numbers"  # the inputs' key of everything but texts; no field has this name
 LEAST_SIDE = 36  # pixels: below, nothing is left after the convolutions
@@ -37,13 +39,13 @@ class Network(nn.Module):
             named.setdefault(field.kind, []).append(name)
         self.texts, self.pictures = named.pop("text", []), named.pop("pixels", [])
         self.numbers = {name: spec.fields[name] for names in named.values() for name in names}
-        self.width = config.hidden
+        self.width, code = config.hidden, code_width(config)
         # Lists: a dictionary of modules refuses fields that are called like its own methods, such as "items".
         self.of_picture = nn.ModuleList(convolutions(spec.fields[name].shape) for name in self.pictures)
         rest = sum(size(field) for field in self.numbers.values())
         rest += sum(_left(*spec.fields[name].shape[:2]) for name in self.pictures)
-        out = nn.Linear(config.hidden * len(self.texts) + rest, config.hidden)
-        parts = torch.split(out.weight, [config.hidden] * len(self.texts) + [rest], 1)
+        out = nn.Linear(code * len(self.texts) + rest, config.hidden)
+        parts = torch.split(out.weight, [code] * len(self.texts) + [rest], 1)
         self.out = nn.ParameterList(part.clone() for part in parts)  # one for each text field, and for the rest
         self.out_bias = out.bias
 
@@ -53,7 +55,7 @@ class Network(nn.Module):
         return found | {name: flat(obs[name], field) for name, field in self.numbers.items()}
 
     def forward(self, obs: Observations, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs [B, ...] (texts as row indices into `codes` [U, hidden]) -> features [B, hidden]."""
+        """Inputs [B, ...] (texts as row indices into `codes` [U, width of a code]) -> features [B, hidden]."""
         total = self._of_rest(obs)
         for out, name in zip(self.out, self.texts, strict=False):  # the last is of the rest
             if obs[name].dim() > 1:  # a set [B, K]
@@ -68,10 +70,10 @@ class Network(nn.Module):
         return features, features
 
     def of_texts(self, codes: Tensor, sizes: Sequence[int]) -> Tensor:
-        """The part of each text [U, hidden] by its code [U, hidden]: sizes[0] of the first text field, and so on."""
+        """The part of each text [U, hidden] by its code [U, C]: sizes[0] of the first text field, and so on."""
         by_field = torch.split(codes, list(sizes))
         parts = [linear(each, out) for each, out in zip(by_field, self.out, strict=False)]
-        return torch.cat(parts) if parts else codes
+        return torch.cat(parts) if parts else codes.new_zeros(0, self.width)
 
     def combine(self, obs: Observations, texts: Tensor) -> tuple[Tensor, Tensor]:
         """`forward`, with texts as row indices into their parts [U, hidden], which are summed."""

@@ -4,26 +4,27 @@ Crafter in words with 139 actions, goals from a language model, rewards by meani
 with layers of 512; 16 rows are replayed for each env step. CPU only. Both sides play 5,000 steps before they learn,
 and timing starts after that.
 
-    text_with_llm_latency    a question to the model takes 200 ms; each situation is asked about once
-    text                     a question takes no time
-    .../minibatch_512        as many rows, in minibatches of 512; so has the peer `published_loop_512`
-    .../bfloat16             ours and `published_loop_512` learn with bfloat16 products, if the processor can
-    .../after_50000          timing starts after 50,000 steps, when most situations are known
-    pixels                   pictures of 64 x 64 instead of the state in words
+    text_with_llm_latency/minibatch_64    a question to the model takes 200 ms; each situation is asked about once
+    text/minibatch_64                     a question takes no time
+    .../minibatch_512                     as many rows, in minibatches of 512
+    .../after_50000                       timing starts after 50,000 steps, when most situations are known
+    pixels/minibatch_64                   pictures of 64 x 64 instead of the state in words
 
-The peer is `peers/ellm_loop.py`: one world, one process, all parts in sequence. As `published_loop_drawing` it draws
-two unused pictures in each step, as published; otherwise it draws only what is used. Before any timing, both sides
-play the same worlds with the same actions: situations, states, achievements, goals and ends must be equal.
+The peer is `peers/ellm_loop.py`: one world, one process, all parts in sequence, with the same minibatch, width and
+number of updates. As `published_loop_drawing` it draws two unused pictures in each step, as published; otherwise it
+draws only what is used. `published_loop_64` keeps minibatches of 64 beside our 512. Before any timing, both sides play
+the same worlds with the same actions: situations, states, achievements, goals and ends must be equal.
 
 Limit: arithmetic of the gradient steps, 16 rows an env step forward and backward. For it both sides have one torch
-thread or one for each core, whichever is better. In ours, waiting, worlds and captions overlap with it.
+thread or one for each core, and the peer float32 or bfloat16 products, whichever is best; ours has bfloat16 if the
+processor can. In ours, waiting, worlds and captions overlap with it.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -56,10 +57,11 @@ LATENCY_S = 0.2
 MINIBATCH, LARGE_MINIBATCH = 64, 512
 PER_STEP = 16  # rows replayed for an env step
 ONE, A_CORE = "1", "one a core"  # torch threads
+BFLOAT16 = ", bfloat16"
 START, LATE_START = 5000, 50_000
 CHECKED_WORLDS, CHECKED_STEPS = 4, 200
 SECONDS, QUICK_WINDOW = 20.0, 3.0  # length of a measured window
-QUICK_SECONDS, QUICK_ROUNDS, QUICK_START = 48.0, 1, 1000
+QUICK_SECONDS, QUICK_ROUNDS, QUICK_START = 110.0, 1, 1000
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,6 @@ class Setting:
 
     latency_s: float = 0.0
     minibatch: int = MINIBATCH
-    bfloat16: bool = False
     start: int = START
     pixels: bool = False
     headline: bool = False
@@ -81,7 +82,7 @@ class Setting:
             f"llm.latency_s={self.latency_s}",
             f"learner.minibatch={self.minibatch}",
             f"learner.threads={threads}",
-            f"learner.autocast={'auto' if self.bfloat16 else 'none'}",
+            "learner.autocast=auto",
             f"learner.dqn.samples_per_insert={PER_STEP}",
             f"learner.dqn.start_steps={self.start}",
             "learner.env_steps=100000000",
@@ -97,14 +98,12 @@ class Setting:
 
 
 SETTINGS = {
-    "text_with_llm_latency": Setting(LATENCY_S, headline=True),
-    "text": Setting(headline=True),
-    "text_with_llm_latency/minibatch_512": Setting(LATENCY_S, LARGE_MINIBATCH),
-    "text/minibatch_512": Setting(minibatch=LARGE_MINIBATCH),
-    "text_with_llm_latency/minibatch_512/bfloat16": Setting(LATENCY_S, LARGE_MINIBATCH, bfloat16=True),
-    "text/minibatch_512/bfloat16": Setting(minibatch=LARGE_MINIBATCH, bfloat16=True),
-    "text_with_llm_latency/after_50000": Setting(LATENCY_S, start=LATE_START),
-    "pixels": Setting(pixels=True),
+    "text_with_llm_latency/minibatch_64": Setting(LATENCY_S, headline=True),
+    "text/minibatch_64": Setting(headline=True),
+    "text_with_llm_latency/minibatch_512": Setting(LATENCY_S, LARGE_MINIBATCH, headline=True),
+    "text/minibatch_512": Setting(minibatch=LARGE_MINIBATCH, headline=True),
+    "text_with_llm_latency/minibatch_64/after_50000": Setting(LATENCY_S, start=LATE_START),
+    "pixels/minibatch_64": Setting(pixels=True),
 }
 CASES = tuple(SETTINGS)
 
@@ -146,15 +145,12 @@ class Match:
         if self.setting.headline:
             peers["published_loop_by_sentence"] = self._peer("published_loop_by_sentence", "--by-sentence")
         if self.setting.minibatch != MINIBATCH:
-            size = "--minibatch", str(self.setting.minibatch)
-            peers["published_loop_512"] = self._peer(
-                "published_loop_512", *size, *["--bfloat16"] * self.setting.bfloat16
-            )
+            peers["published_loop_64"] = self._peer("published_loop_64", "--minibatch", str(MINIBATCH))
         return peers
 
-    def _better(self, run: Callable[[str], float], note: Callable[[str], None]) -> Run:
-        """With one torch thread or one for each core, whichever is better here; with `--quick`, one thread."""
-        names = [ONE] if self.options.quick else [ONE, A_CORE]
+    def _better(self, settings: Sequence[str], run: Callable[[str], float], note: Callable[[str], None]) -> Run:
+        """At the best of `settings`; with `--quick`, at the first."""
+        names = settings[:1] if self.options.quick else settings
         return better_of({name: partial(run, name) for name in names}, note)
 
     # ---- ours ---------------------------------------------------------------------------------------------------
@@ -176,7 +172,7 @@ class Match:
             self.said = notes[threads] = f"{self.said}, torch threads {threads}"
             return speed
 
-        return self._better(run, lambda best: setattr(self, "said", notes[best]))
+        return self._better([ONE, A_CORE], run, lambda best: setattr(self, "said", notes[best]))
 
     def _watch(self, rows: Rows) -> float | None:
         """The steady speed, once learning has lasted long enough."""
@@ -195,17 +191,20 @@ class Match:
     def _peer(self, peer: str, *words: str) -> Run:
         notes: dict[str, str] = {}
 
-        def run(threads: str) -> float:
-            speed, note = self._theirs(*words, "--threads", "1" if threads == ONE else "0")
-            self.notes[peer] = notes[threads] = f"{self.said}; peer, torch threads {threads}: {note}"
+        def run(setting: str) -> float:
+            threads = ["--threads", "1" if setting.startswith(ONE) else "0"]
+            speed, note = self._theirs(*threads, *["--bfloat16"] * setting.endswith(BFLOAT16), *words)
+            self.notes[peer] = notes[setting] = f"{self.said}; peer, torch threads {setting}: {note}"
             return speed
 
-        return self._better(run, lambda best: self.notes.update({peer: notes[best]}))
+        settings = [ONE, A_CORE, ONE + BFLOAT16, A_CORE + BFLOAT16]
+        return self._better(settings, run, lambda best: self.notes.update({peer: notes[best]}))
 
     def _theirs(self, *words: str) -> tuple[float, str]:
         """The peer's speed, and a note about it."""
         timeout = min(self.seconds + self.setting.start / 50 + PATIENCE, self.options.seconds_left)
-        words = (*self.setting.theirs("--seconds", str(self.seconds)), *words)
+        size = ["--minibatch", str(self.setting.minibatch)]
+        words = (*self.setting.theirs("--seconds", str(self.seconds)), *size, *words)
         answer = run_peer(OWN, "ellm_loop", words, timeout)
         if abs(answer["replayed_per_step"] / PER_STEP - 1) > 0.05:
             raise PeerFailed(f"it replayed {answer['replayed_per_step']:.1f} rows for each env step, not {PER_STEP}")
@@ -280,6 +279,7 @@ def run(options: Options) -> Report:
         if options.quick and not setting.headline:
             report.skips.append(Skip("ellm", name, "env_steps", "published_loop", "left out of --quick"))
             continue
-        matches[name] = Match(name, setting, options, matches.get("text_with_llm_latency") if options.quick else None)
+        slower = matches.get(name.replace("text/", "text_with_llm_latency/")) if options.quick else None
+        matches[name] = Match(name, setting, options, slower)
         report.add(matches[name].compare())
     return report

@@ -88,7 +88,8 @@ class Network(nn.Module):
         """The part of all that is not text, and the bias: [B, hidden], or [hidden] if there are only texts."""
         rest = [obs[name] for name in self.numbers]
         for of, name in zip(self.of_picture, self.pictures, strict=True):
-            rest.append(of(obs[name].permute(0, 3, 1, 2).float().div_(255)))
+            # A view of rows of channels, which convolutions compute fastest; in the type of their weights.
+            rest.append(of(obs[name].permute(0, 3, 1, 2).to(self.out[-1].dtype).div_(255)))
         return self.out_bias + linear(torch.cat(rest, -1), self.out[-1]) if rest else self.out_bias
 
 

@@ -55,7 +55,8 @@ def test_who_acts_sees_what_the_replay_shows(stack):
     for round_ in range(4):
         if round_ == 2:  # another takes over, from what the first one has handed in
             actor = actor_of(stack, state)
-        watched = Watched(actor.player.policy)
+        watched, player = Watched(actor.player.policy), actor.player
+        player.value = lambda obs, state, player=player: player.step(obs, state)[1]  # last ones are looked at, too
         summary, chunk = actor.rollout(weights, round_)
         replay.insert(chunk)
         state = summary.state

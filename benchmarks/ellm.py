@@ -9,6 +9,9 @@ and timing starts after that.
     .../minibatch_512                     as many rows, in minibatches of 512
     .../after_50000                       timing starts after 50,000 steps, when most situations are known
     pixels/minibatch_64                   pictures of 64 x 64 instead of the state in words
+    to_4_achievements                     seconds from the start of a run until its agent unlocks 4 achievements an
+                                          episode in held-out worlds: ours as `ellm_crafter_small`, the median of three
+                                          seeds; the peer (`peers/ellm_climb.py`) once, for 40 minutes at most
 
 The peer is `peers/ellm_loop.py`: one world, one process, all parts in sequence, with the same minibatch, width and
 number of updates. As `published_loop_drawing` it draws two unused pictures in each step, as published; otherwise it
@@ -24,6 +27,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,6 +41,7 @@ from benchmarks.measure import (
     Case,
     Options,
     OursFailed,
+    OutOfTime,
     PeerFailed,
     Report,
     Run,
@@ -105,7 +110,9 @@ SETTINGS = {
     "text_with_llm_latency/minibatch_64/after_50000": Setting(LATENCY_S, start=LATE_START),
     "pixels/minibatch_64": Setting(pixels=True),
 }
-CASES = tuple(SETTINGS)
+CLIMB = "to_4_achievements"
+CASES = (*SETTINGS, CLIMB)
+ENOUGH, CAP, SEEDS = 4.0, 2400.0, 3
 
 
 def said(shares: Mapping[str, float]) -> str:
@@ -270,6 +277,43 @@ def check(worlds: int = CHECKED_WORLDS, steps: int = CHECKED_STEPS) -> None:
         playing[transition.final_index] = False
 
 
+def to_4_achievements(options: Options) -> Report:
+    """A system that does not get there counts as `CAP`: the ratio is then a lower bound."""
+    notes: dict[str, str] = {}
+    case = Case("ellm", CLIMB, "wall", frozenset({"published_loop"}), lower_is_better=True, notes=notes)
+
+    def ours() -> float:
+        seconds = []
+        for seed in range(1, SEEDS + 1):
+            words = [
+                "experiment=ellm_crafter_small",
+                f"seed={seed}",
+                "learner.env_steps=500000",
+                "evaluate.every=25000",
+            ]
+            words += ["evaluate.validation_episodes=64", "evaluate.videos=0", "cluster.dashboard=false"]
+            begun = time.monotonic()
+            try:
+                seconds.append(run_ours(words, partial(arrived, begun), CAP, "evaluate"))
+            except OutOfTime:
+                seconds.append(CAP)
+        notes["published_loop"] = f"ours, seeds 1 to {SEEDS}: {', '.join(f'{each:.0f} s' for each in seconds)}"
+        return statistics.median(seconds)
+
+    def theirs() -> float:
+        answer = run_peer(OWN, "ellm_climb", ["--until", str(ENOUGH), "--cap", str(CAP), "--threads", "0"], 2 * CAP)
+        told = ", ".join(f"{n:.1f} after {seconds:.0f} s" for seconds, _, n in answer["curve"][::4])
+        notes["published_loop"] += f"; peer: {told}" + ("" if answer["reached"] else ": it did not get there")
+        return float(answer["seconds"])
+
+    return compare(case, ours, {"published_loop": theirs}, replace(options, rounds=1))
+
+
+def arrived(begun: float, rows: Rows) -> float | None:
+    """Seconds since `begun`, once an evaluation in held-out worlds has found enough achievements; None before."""
+    return time.monotonic() - begun if any(row["episodic_return"] >= ENOUGH for row in rows) else None
+
+
 def run(options: Options) -> Report:
     check()
     report, matches = Report(), dict[str, Match]()
@@ -282,4 +326,9 @@ def run(options: Options) -> Report:
         slower = matches.get(name.replace("text/", "text_with_llm_latency/")) if options.quick else None
         matches[name] = Match(name, setting, options, slower)
         report.add(matches[name].compare())
+    if options.wants(CLIMB):
+        if options.quick:
+            report.skips.append(Skip("ellm", CLIMB, "wall", "published_loop", "too long for --quick"))
+        else:
+            report.add(to_4_achievements(options))
     return report

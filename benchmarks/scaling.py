@@ -33,7 +33,7 @@ from benchmarks.measure import (
     compare,
     run_peer,
 )
-from benchmarks.train import Launched, Rows, better_of, launched, train_rows
+from benchmarks.train import Launched, Rows, better_of, launched, rows_of
 
 SIZES = (1, 8, 16, 32, 64)
 KILLED = {"8_killed": (8, 5.0), "32_killed": (32, 20.0)}
@@ -75,7 +75,7 @@ class Training:
             OutOfTime: the deadline came first.
         """
         while True:
-            self.rows = train_rows(self.child.folder / "metrics.jsonl")
+            self.rows = rows_of(self.child.folder / "metrics.jsonl")
             if self.rows:
                 self._zero = min(self._zero, time.monotonic() - self.rows[-1]["wall_seconds"])
                 if self.rows[-1]["wall_seconds"] >= until if until is not None else self._all_alive():

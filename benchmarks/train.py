@@ -55,13 +55,13 @@ ROUNDS_TO_90_PERCENT = 3
 Rows = list[dict[str, Any]]
 
 
-def train_rows(metrics: Path) -> Rows:
-    """The complete rows of a run's training so far."""
+def rows_of(metrics: Path, kind: str = "train") -> Rows:
+    """The complete rows of a run so far: of its training, or of its evaluations (`evaluate`)."""
     if not metrics.exists():
         return []
     lines = metrics.read_text().splitlines(keepends=True)
     rows = [json.loads(line) for line in lines if line.endswith("\n")]
-    return [row for row in rows if row["kind"] == "train"]
+    return [row for row in rows if row["kind"] == kind]
 
 
 def steady(rows: Rows, seconds: float) -> float | None:
@@ -113,8 +113,8 @@ def launched(*words: str) -> Iterator[Launched]:
             end(process)
 
 
-def run_ours(words: list[str], watch: Callable[[Rows], float | None], timeout: float) -> float:
-    """Train in a separate process until `watch` returns a number for its metrics. Returns that number.
+def run_ours(words: list[str], watch: Callable[[Rows], float | None], timeout: float, kind: str = "train") -> float:
+    """Train in a separate process until `watch` returns a number for its rows of a `kind`. Returns that number.
 
     Raises:
         OursFailed: the run ended by itself.
@@ -122,7 +122,7 @@ def run_ours(words: list[str], watch: Callable[[Rows], float | None], timeout: f
     """
     begun = time.monotonic()
     with launched(*words) as run:
-        while (answer := watch(train_rows(run.folder / "metrics.jsonl"))) is None:
+        while (answer := watch(rows_of(run.folder / "metrics.jsonl", kind))) is None:
             run.assert_running()
             if time.monotonic() - begun > timeout:
                 raise OutOfTime(f"ours gave no answer in {timeout:.0f} s")

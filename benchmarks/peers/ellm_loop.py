@@ -102,8 +102,10 @@ class Loop:
         pixels: bool = False,
         by_sentence: bool = False,
         bfloat16: bool = False,
+        decay: int = DECAY_STEPS,
     ) -> None:
         torch.manual_seed(seed)
+        self.decay = decay
         self.half = bfloat16 and has_bfloat16()
         self.random, self.pixels, self.drawing = np.random.default_rng(seed), pixels, False
         self.world, self.seed = World(seed), seed
@@ -147,7 +149,7 @@ class Loop:
 
     def step(self, latency_s: float = 0.0, learn: bool = True, batch: int = MINIBATCH) -> None:
         """One env step; after every `batch` / 16 steps, one update of `batch` rows."""
-        epsilon = max(EPSILON_END, 1 - (1 - EPSILON_END) * self.steps / DECAY_STEPS)
+        epsilon = max(EPSILON_END, 1 - (1 - EPSILON_END) * self.steps / self.decay)
         before, goals = self.place, self.goals
         action = int(self.random.integers(len(EVENTS))) if self.random.random() < epsilon else self.best()
         self.clock.lap("policy")

@@ -40,10 +40,10 @@ def test_success_needs_a_full_window():
 
 def test_a_row_that_is_half_written_is_not_read(tmp_path):
     file = tmp_path / "metrics.jsonl"
-    assert train.train_rows(file) == []
+    assert train.rows_of(file) == []
     whole = [json.dumps({"kind": kind, "env_steps": 1}) for kind in ("train", "evaluate", "train")]
     file.write_text("\n".join(whole) + '\n{"kind": "tra')
-    assert len(train.train_rows(file)) == 2
+    assert len(train.rows_of(file)) == 2
 
 
 def test_a_peer_goes_on_with_its_best_setting():

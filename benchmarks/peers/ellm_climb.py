@@ -35,7 +35,7 @@ def unlocked(loop: Loop, episodes: int) -> float:
             goals = [goal for goal in suggested if goal not in achieved]
             rows = np.array([loop.texts.row(state), loop.texts.row("Your goal is: " + ". ".join(goals))])
             loop.texts.prepare(rows)
-            state_code, goal_code = loop.texts(rows).split(1)
+            state_code, goal_code = loop.texts(rows[:1]), loop.texts(rows[1:])
             event, died = world.act(int(values(loop.heads, loop.encoder(state_code, goal_code)).argmax()))
             loop.pay(event, goals, achieved)
         counts.append(sum(count > 0 for count in world.player.achievements.values()))

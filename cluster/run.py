@@ -11,6 +11,7 @@ from pathlib import Path
 from cluster.config import limits
 from cluster.config import tree as configuration
 from cluster.config.tree import Config
+from cluster.metrics import sinks
 from cluster.roles import placement
 from cluster.roles.language import check_language_model
 from cluster.roles.object_store import assert_room
@@ -27,8 +28,9 @@ from learner.potentials import NONE, ShapingConfig
 
 
 def assert_installed(config: Config) -> None:
-    """Raise `RunError`, with what to do, if packages or files are missing that the environment needs."""
-    if missing := registry.missing(config.env.id, **config.env.options):
+    """Raise `RunError`, with what to do, if packages or files are missing that the environment or a sink needs."""
+    lacks = (registry.missing(config.env.id, **config.env.options), *map(sinks.missing, config.run.sinks))
+    if missing := next(filter(None, lacks), ""):
         raise RunError(missing)
 
 

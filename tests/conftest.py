@@ -1,8 +1,8 @@
 """What a machine lacks, and what nobody looks at.
 
 Tests that look through a browser are left out where there is none, and that is said. `CAIRN_BROWSER=required` runs
-them all the same, and they fail. Tests marked `mujoco` are left out where its simulators are not installed, and that is
-said, too.
+them all the same, and they fail. Tests marked `mujoco` or `trackers` are left out where that extra is not installed,
+and that is said, too.
 """
 
 import html
@@ -10,6 +10,7 @@ import os
 
 import pytest
 
+from cluster.metrics import sinks
 from cluster.report import plots
 from envs import registry
 from tests.cluster import browser
@@ -18,6 +19,7 @@ LEFT_OUT = pytest.StashKey[dict[str, int]]()
 SAID = {
     "browser": "tests look at pages through a browser and were left out: apt-get install chromium, and run them again",
     "mujoco": "tests simulate robots and were left out: pip install -r requirements-mujoco.txt, and run them again",
+    "trackers": "tests of W&B and MLflow were left out: pip install -r requirements-trackers.txt, and run them again",
 }
 
 
@@ -41,6 +43,7 @@ def pytest_collection_modifyitems(config, items):
     without = {
         "browser": browser.find() is None and os.environ.get("CAIRN_BROWSER") != "required",
         "mujoco": any(map(registry.missing, ("metaworld/ML45", "control/Tasks"))),
+        "trackers": any(map(sinks.missing, ("wandb", "mlflow"))),
     }
     needs = {name: [i for i in items if name in i.fixturenames or i.get_closest_marker(name)] for name in without}
     left_out = {name: found for name, found in needs.items() if without[name]}

@@ -55,7 +55,7 @@ class Whole:
 
 def main(players: int, latency_s: float, generations: int) -> None:
     from cluster.config.tree import compose
-    from cluster.metrics.sinks import Metrics
+    from cluster.metrics.rows import Metrics
     from cluster.roles.local import Local
     from cluster.runs.folder import RunFolder
     from cluster.runs.progress import Progress

@@ -31,8 +31,9 @@ class RunConfig(Part):
     """Seconds between lines of progress."""
     keep_checkpoints: int = 3
     """How many of the latest checkpoints are kept on disk."""
-    tensorboard: bool = False
-    """Write TensorBoard events beside `metrics.jsonl`."""
+    sinks: list[str] = Field(default=[])
+    """Where else the rows of `metrics.jsonl` go: modules of `cluster/metrics/sinks`, such as `tensorboard`, `wandb` and
+    `mlflow`."""
 
 
 class EnvConfig(Part):

@@ -42,6 +42,7 @@ from cluster.config.checks import (
 )
 from cluster.config.overrides import COMMAND_LINE, ConfigError, Layer, flatten, layers, nest, suggestion
 from cluster.config.sections import ClusterConfig, EnvConfig, LearnerSection, RunConfig
+from cluster.metrics import sinks
 from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
@@ -165,6 +166,8 @@ def _check(config: Config, provenance: Mapping[str, str]) -> None:
     _known("method.shaping.potential", method.part(ShapingConfig).potential, [NONE, *potentials.names()])
     _known("method.collect.player", method.part(CollectConfig).player, players.nameable())
     _known("method.histories.learner", method.part(HistoriesConfig).learner, histories.names())
+    for sink in config.run.sinks:
+        _known("run.sinks", sink, sinks.names())
     name = method.model_dump()["name"]
     module = method_module(name)
     try:

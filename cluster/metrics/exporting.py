@@ -98,7 +98,7 @@ class Shown(Exporter):
         super().__init__(run, "0", self._now)
 
     def __call__(self, row: dict[str, Any]) -> None:
-        if row["kind"] not in ("evaluate", "language"):  # success of other episodes, and steps that are past
+        if row["kind"] not in ("evaluate", "language", "results", "end"):  # other episodes, steps that are past
             self._latest.update(row)
         if row["kind"] in ("search", "fit"):  # a training tells this itself, also before its first row
             self._latest.update(advancing=1.0, last_update=time.time())

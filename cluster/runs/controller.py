@@ -6,6 +6,7 @@ stages left ──> engine(run, stage).run() ──> stages/<stage>/..., with a 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import time
@@ -18,10 +19,12 @@ from pathlib import Path
 import safetensors.numpy
 
 from cluster.config import tree as configuration
+from cluster.config.overrides import flatten
 from cluster.config.tree import Config
+from cluster.metrics import sinks
 from cluster.metrics.exporting import Shown
-from cluster.metrics.sinks import Metrics, tensorboard
-from cluster.roles.backend import AskedToStop, Backend, Inline, Interrupted, full_disk_in_a_sentence
+from cluster.metrics.rows import Metrics
+from cluster.roles.backend import AskedToStop, Backend, Inline, Interrupted, full_disk_in_a_sentence, is_full_disk
 from cluster.roles.language import LanguageService
 from cluster.runs.folder import RunFolder, provenance
 from cluster.runs.progress import Progress
@@ -84,8 +87,7 @@ class Controller:
                 if self.only:
                     self.folder.write_last_status(**{"state": "stopped"} | before)
                 else:
-                    state = "stopped" if isinstance(error, AwayTooLong | BudgetExhausted | Interrupted) else "crashed"
-                    self.folder.write_last_status(state=state, reason=reason)
+                    self.folder.write_last_status(state=_state(error, ""), reason=reason)
                 if not isinstance(error, UsageError) and not self.folder.is_anothers:
                     self.folder.write(self.folder.path / "error.txt", traceback.format_exc())
                 raise
@@ -117,10 +119,8 @@ class Controller:
             try:
                 backend = self._backend(lambda: stop.reason)
                 ending.callback(backend.shutdown)
-                ending.callback(metrics.close)
+                ending.push(lambda kind, error, trace: metrics.close(_state(error, self._stopped_by)))
                 stop.listen()
-                if run.tensorboard:
-                    metrics.sinks.append(tensorboard(self.folder.path / "tensorboard"))
                 if backend.links:
                     metrics.sinks.append(Shown(self.folder.name, own=not self.only))
                     self.folder.write_status(**backend.links)
@@ -138,6 +138,8 @@ class Controller:
                         )
                         ending.callback(self._language.stop)
                         self._language.start()
+                    if not self.only:  # a further evaluation writes no rows
+                        metrics.sinks += self._sinks(progress.note)
                     for line in self._about_the_start(metrics.warning):
                         progress.note(line)
                     given = Run(
@@ -173,9 +175,19 @@ class Controller:
         if outcome is None:
             return False
         self.finish(stage, outcome)
+        if (results := self.folder.stage(stage.name) / "results.json").exists():
+            found = flatten(json.loads(results.read_bytes()))
+            run.metrics.results(stage.name, self.folder.read_status().get("env_steps", 0), found)
         for line in outcome.lines:
             run.progress.note(line)
         return True
+
+    def _sinks(self, note: Callable[[str], None]) -> list[sinks.Sink]:
+        """Those that the configuration names."""
+        config = self.config.model_dump()
+        tags = {"method": config["method"]["name"], "experiment": config["experiment"], "seed": str(config["seed"])}
+        followed = sinks.Followed(self.folder.name, self.folder.path, flatten(config), tags, note)
+        return [sinks.sink(name).make(followed) for name in config["run"]["sinks"]]
 
     def _count(self, run: Run, stage: Stage) -> None:
         """A row of what was asked of language models by the end of a stage, and where a resumed run counts on from."""
@@ -224,6 +236,14 @@ class Controller:
         from cluster.roles.joined import backend
 
         return backend(self.config, self.folder.path / "token", stop_reason)
+
+
+def _state(error: BaseException | None, stopped_by: str) -> str:
+    """How a run ended: `done`, `stopped` if it can be resumed, or `crashed`."""
+    if error is None:
+        return "stopped" if stopped_by else "done"
+    resumable = isinstance(error, AwayTooLong | BudgetExhausted | Interrupted | Superseded) or is_full_disk(error)
+    return "stopped" if resumable else "crashed"
 
 
 def _sha256(content: bytes) -> str:

@@ -2,6 +2,7 @@
 
 runs/<name>/  config.yaml  manifest.json  status.json  metrics.jsonl  run.log  error.txt (after a crash)
               checkpoints/  replay/ (while it trains)  stages/<stage>/  videos/  report.html  STOP (a request)  lock
+              tensorboard/  trackers/ (with `run.sinks`)
 """
 
 from __future__ import annotations

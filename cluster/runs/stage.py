@@ -17,7 +17,7 @@ import safetensors.numpy
 from actors import ActorSetup, wrappers
 from actors.setup import Guidance
 from cluster.config.tree import Config
-from cluster.metrics.sinks import Metrics
+from cluster.metrics.rows import Metrics
 from cluster.roles.backend import Backend
 from cluster.roles.drawing import Topology
 from cluster.roles.language import LanguageService

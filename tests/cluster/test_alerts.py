@@ -10,7 +10,7 @@ import yaml
 from cluster.cli.status import print_status
 from cluster.metrics import alerts, dashboard, exporting
 from cluster.metrics.exporting import Shown
-from cluster.metrics.sinks import Metrics
+from cluster.metrics.rows import Metrics
 from cluster.runs.folder import RunFolder
 from tests.cluster import promql_values
 from tests.cluster.promql import tree

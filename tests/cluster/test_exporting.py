@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from cluster.metrics import exporting as exporting_module
 from cluster.metrics.exporting import Shown, beats, exporting, forget
-from cluster.metrics.sinks import Metrics
+from cluster.metrics.rows import Metrics
 from cluster.metrics.table import ACTOR, CONTROLLER, LEARNER, RAY, TABLE
 from cluster.runs import folder
 

@@ -8,7 +8,7 @@ import pytest
 
 from cluster import run as controller
 from cluster.config.tree import compose
-from cluster.metrics.sinks import Metrics
+from cluster.metrics.rows import Metrics
 from cluster.runs.folder import RunFolder
 from cluster.runs.stage import Run
 from cluster.runs.stop import Stop

@@ -12,7 +12,8 @@ import pytest
 from actors import Played
 from cluster.cli.status import print_status, request_stop
 from cluster.config.tree import compose
-from cluster.metrics.sinks import Metrics, tensorboard
+from cluster.metrics.rows import Metrics
+from cluster.metrics.sinks import Followed, tensorboard
 from cluster.roles.backend import Inline, RoleDied
 from cluster.runs import folder as run_folders
 from cluster.runs.stop import Stop
@@ -90,7 +91,7 @@ def test_a_damaged_row_is_set_aside_told_once_and_the_others_stay(tmp_path, dama
 
 def test_tensorboard_gets_the_rows(tmp_path):
     metrics = Metrics(tmp_path / "metrics.jsonl")
-    metrics.sinks.append(tensorboard(tmp_path / "tensorboard"))
+    metrics.sinks.append(tensorboard.make(Followed("a", tmp_path, {}, {}, print)))
     metrics.write({"kind": "train", "version": 1, "env_steps": 64, "losses/policy": 0.25, "bottleneck": "env"})
     metrics.close()
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -15,6 +15,7 @@ from cluster import stages
 from cluster.cli import llm_verbs
 from cluster.config import overrides
 from cluster.config.tree import compose
+from cluster.metrics import sinks
 from cluster.report import panels
 from envs import registry
 from learner import algorithms, histories, methods, potentials, rewards
@@ -25,7 +26,7 @@ from tests.extending import COMMANDS, FILES, LABELS, PAGE
 ROOT = PAGE.parents[1]
 PACKAGES = (
     envs, wrappers, players, networks, rewards, potentials, algorithms, histories, stages, methods, tasks, backends,
-    panels,
+    panels, sinks,
 )  # fmt: skip
 SMALL = ["cluster=inline", "policy.hidden=8", "actors.envs=4", "actors.steps=8", "evaluate.episodes=4"]
 TRAINED = ["learner.env_steps=128", "learner.minibatch=16", "evaluate.every=0", "evaluate.videos=0"]
@@ -61,7 +62,7 @@ def play(folder, words):
 
 
 def test_no_file_of_the_page_is_there_and_each_is_used(beside):
-    assert len(FILES) == 16
+    assert len(FILES) == 17
     assert not [name for name in FILES if (ROOT / name).exists()]
     assert "coin" in registry.families()
     assert "wide" in networks.names()
@@ -74,6 +75,7 @@ def test_no_file_of_the_page_is_there_and_each_is_used(beside):
     assert "census" in stages.names()
     assert "counting" in methods.names()
     assert "lengths" in panels.names()
+    assert "spreadsheet" in sinks.names()
     assert "choose_goal" in tasks.names()
     assert "bigram" in backends.names()
 
@@ -107,6 +109,10 @@ def test_what_the_examples_do_is_seen_in_their_runs(beside):
     rows = [json.loads(line) for line in (patient / "metrics.jsonl").read_text().splitlines()]
     assert any(row.get("rewards/shaping") for row in rows)
     assert "The last episodes took" in (counted / "report.html").read_text()
+    spread = play(beside / "s", next(words for words in COMMANDS if "run.sinks=[spreadsheet]" in words))
+    lines = (spread / "numbers.csv").read_text().splitlines()
+    assert len([line for line in lines if ",losses/policy," in line]) == 4
+    assert any(",results/evaluate/success/rate," in line for line in lines)
 
 
 def test_a_task_of_the_page_answers_a_file(beside):

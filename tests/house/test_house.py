@@ -125,8 +125,8 @@ def test_no_wheel_is_built():
 
 
 def test_requirements_are_pinned_and_justified():
-    ours = ("requirements.txt", "requirements-dev.txt", "requirements-mujoco.txt", "envs/procgen/requirements.txt")
-    for name in ours:
+    extras = ("requirements-mujoco.txt", "requirements-trackers.txt", "envs/procgen/requirements.txt")
+    for name in ("requirements.txt", "requirements-dev.txt", *extras):
         for line in (ROOT / name).read_text().splitlines():
             if line.strip() and not line.startswith(("#", "-r")):
                 assert re.fullmatch(r"[\w.\[\]-]+==[\w.]+ +# .{8,}", line), line

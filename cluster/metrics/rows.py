@@ -1,21 +1,20 @@
 """Where numbers go.
 
-controller ── rows ──> metrics.jsonl ──> sinks: TensorBoard, Prometheus
-           └─ current values ──────────> sinks
+controller ── rows ──> metrics.jsonl ──> sinks: Prometheus, and those of `run.sinks`
+           └─ current values, results, the end ──> sinks
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cluster.metrics.sinks import Sink
 from learner.files import Attempt, replace_file
 from llm_service.lines import set_aside
-
-Sink = Callable[[dict[str, Any]], None]
 
 
 class Metrics:
@@ -59,24 +58,35 @@ class Metrics:
         while rest:  # without a buffer: closing the file must not retry what a full disk has refused
             rest = rest[self._file.write(rest) :]
         os.fsync(self._file.fileno())
-        for sink in self.sinks:
-            sink(row)
+        self._pass_on(row)
 
     def show(self, **numbers: float) -> None:
         """Pass current values to the sinks, without a row."""
-        for sink in self.sinks:
-            sink({"kind": "now"} | numbers)
+        self._pass_on({"kind": "now"} | numbers)
+
+    def results(self, stage: str, env_steps: int, found: Mapping[str, Any]) -> None:
+        """Pass the table of a finished stage to the sinks, without a row: the stage has it in a file.
+
+        found: its values, by dotted keys.
+        """
+        table = {f"results/{stage}/{key.replace('.', '/')}": value for key, value in found.items()}
+        self._pass_on({"kind": "results", "env_steps": env_steps} | table)
 
     def end(self, hurried: Callable[[], bool]) -> None:
         """The run has ended by itself, or as asked: sinks may take their time to tell, until it is `hurried`."""
         for sink in self.sinks:
             getattr(sink, "end", lambda _: None)(hurried)
 
-    def close(self) -> None:
-        """Write no more, and close those sinks that can be closed."""
+    def close(self, state: str = "done") -> None:
+        """Write no more, and close those sinks that can be closed. `state`: done, stopped or crashed."""
+        self._pass_on({"kind": "end", "state": state})
         for sink in self.sinks:
             getattr(sink, "close", lambda: None)()
         self._file.close()
+
+    def _pass_on(self, row: dict[str, Any]) -> None:
+        for sink in self.sinks:
+            sink(row)
 
 
 def _version(row: bytes) -> float | None:
@@ -86,18 +96,3 @@ def _version(row: bytes) -> float | None:
     except (ValueError, TypeError, KeyError):
         return None
     return version if isinstance(version, int | float) else None
-
-
-def tensorboard(folder: Path) -> Sink:
-    """A sink that writes TensorBoard event files."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = SummaryWriter(str(folder))
-
-    def write(row: dict[str, Any]) -> None:
-        for key, value in row.items():
-            if ("/" in key or row["kind"] == "evaluate") and isinstance(value, int | float):
-                writer.add_scalar(key if "/" in key else f"evaluate/{key}", value, row["env_steps"])
-        writer.flush()
-
-    return write

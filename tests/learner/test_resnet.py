@@ -62,7 +62,9 @@ def test_a_gradient_reaches_the_first_step_of_a_sequence_and_never_crosses_the_e
 
 @pytest.mark.parametrize("channels", [[5], [4, 8, 8], [2, 2, 2, 3]])
 def test_channels_are_the_stages_and_each_halves_a_picture(channels):
-    policy = build_policy(PolicyConfig(network="resnet", hidden=16, channels=channels), envs.spec("crafter/Standard"), 0)
+    policy = build_policy(
+        PolicyConfig(network="resnet", hidden=16, channels=channels), envs.spec("crafter/Standard"), 0
+    )
     side = 64 // 2 ** len(channels)
     assert policy.network.out[-1].shape == (16, channels[-1] * side * side)
     widths = [layer.out_channels for layer in policy.network.of_picture[0] if isinstance(layer, torch.nn.Conv2d)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from envs.api import EnvSpec
 from envs.config import Part
@@ -55,20 +55,29 @@ class LearnerConfig(Part):
     reward_weights: dict[str, float] = Field(default={})
     """Weights of the reward columns (`env`, `goal`, `intrinsic`, `shaping`) in their sum; 1 by default.
     `learner.reward_weights.env=0` learns from the others only."""
+    reward_decay: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(default={})
+    """Reward columns whose weight falls linearly to 0, each over this share of `env_steps`: with
+    `learner.reward_decay.goal=0.5`, goals pay less and less in the first half of a training, and nothing after it."""
     autocast: Autocast = "none"
     """Arithmetic of the networks while learning: float32, or bfloat16 (`auto`: where the device has it). On one core
     bfloat16 makes `film`, and minibatches of thousands, a quarter to a half faster, action values of pictures a
     quarter, those of texts a tenth at most, and the `mlp` in minibatches of 256 slower. Action values themselves are
     float32 always."""
 
-    @field_validator("reward_weights")
+    @field_validator("reward_weights", "reward_decay")
     @classmethod
-    def _of_columns(cls, weights: dict[str, float]) -> dict[str, float]:
-        for name in weights:
+    def _of_columns(cls, found: dict[str, float], info: ValidationInfo) -> dict[str, float]:
+        for name in found:
             if name not in COLUMNS:
                 known = ", ".join(COLUMNS)
-                raise ValueError(f"learner.reward_weights.{name}: there is no such reward: choose from {known}")
-        return weights
+                raise ValueError(f"learner.{info.field_name}.{name}: there is no such reward: choose from {known}")
+        return found
+
+    def weights_at(self, env_steps: int) -> dict[str, float]:
+        """Weights of the reward columns after `env_steps`; 1 for those that are not named."""
+        done = env_steps / self.env_steps
+        left = {name: max(0.0, 1 - done / share) for name, share in self.reward_decay.items()}
+        return self.reward_weights | {name: self.reward_weights.get(name, 1.0) * part for name, part in left.items()}
 
     def step_size(self, env_steps: int) -> float:
         """Adam's step size after `env_steps`."""

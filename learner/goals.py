@@ -85,8 +85,8 @@ def check_goals(config: Configuration, spec: EnvSpec) -> None:
         raise ValueError(f"method.goals.source={goals.source} needs a world that publishes goals: {spec.id} does not")
     if goals.source == "any" and not any("premise" in goal for goal in envs.knowledge(spec.id).get("goals", ())):
         raise ValueError(f"method.goals.source=any needs goals that have premises, which {spec.id} does not publish")
-    if goals.told and config.policy.network != "texts":
-        raise ValueError("method.goals.told=true needs policy.network=texts, the only network that reads sets of texts")
+    if goals.told and config.policy.network not in ("texts", "resnet"):
+        raise ValueError("method.goals.told=true needs policy.network=texts or resnet, which read sets of texts")
     if goals.shuffled and not goals.asks:
         raise ValueError(
             f"method.goals.shuffled mixes a language model's answers: method.goals.source={goals.source} asks none"

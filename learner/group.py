@@ -7,7 +7,7 @@ state: (seed, version) give every random choice, so a checkpoint is arrays and c
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ class Learner:
         self.policy = build_policy(setup.policy, setup.spec, setup.seed)
         if isinstance(self.policy, Policy):  # a language model is where its own configuration says
             self.policy.to(where)
-        self._reward_weights = setup.learner.reward_weights
+        self._config = setup.learner
         group = Group(rank, setup.learner.n, address)
         by_words, size = setup.policy.text != "minilm", max(1, setup.learner.minibatch // group.size)
         read = visible(setup.policy, setup.spec)
@@ -116,7 +116,7 @@ class Learner:
         report |= {"policy/lag_mean": mean, "policy/lag_max": max(version - chunk.version for chunk in chunks)}
         for name in chunks[0].rewards:
             report[f"rewards/{name}"] = float(np.mean([chunk.rewards[name].mean() for chunk in chunks]))
-        report |= self._shares(chunks)
+        report |= self._shares(chunks, self._config.weights_at(env_steps))
         if self.rank == 0 and isinstance(self.policy, LanguagePolicy):
             report |= {f"probes/{name}": share for name, share in probe(self.policy).items()}
         report["seconds"] = time.perf_counter() - began
@@ -131,10 +131,10 @@ class Learner:
         done |= speed | ({"tokens": self._meter.tokens} if speed else {})
         return report, self.ready()
 
-    def _shares(self, chunks: Sequence[Chunk]) -> dict[str, float]:
+    def _shares(self, chunks: Sequence[Chunk], weights: Mapping[str, float]) -> dict[str, float]:
         """Of what is paid beside the world's reward, its share in the sizes of all columns, weighted; in [0, 1]."""
         sizes = {
-            name: abs(self._reward_weights.get(name, 1.0)) * sum(float(np.abs(c.rewards[name]).sum()) for c in chunks)
+            name: abs(weights.get(name, 1.0)) * sum(float(np.abs(c.rewards[name]).sum()) for c in chunks)
             for name in chunks[0].rewards
         }
         total = sum(sizes.values())

@@ -57,10 +57,10 @@ class Engine(ActingStage):
 
 def judged(config: Config, evaluation: Evaluation, beside: Sequence[Evaluation]) -> dict[str, Any]:
     """A finished evaluation for the results file, with baselines on the same episodes."""
-    spec, kinds = config.spec, config.spec.task_kinds
+    spec = config.spec
     about = {"env": config.env.id, "greedy": config.evaluate.greedy, "player": evaluation.player, "score": spec.score}
-    found = results(evaluation.episodes, kinds)
-    others = {e.player: results(e.episodes, kinds) | {"difference": evaluation.above(e, spec)} for e in beside}
+    found = results(evaluation.episodes, spec)
+    others = {e.player: results(e.episodes, spec) | {"difference": evaluation.above(e, spec)} for e in beside}
     found["beside"] = others
     if counts := evaluation.goals:
         found["goals"] = {

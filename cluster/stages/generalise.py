@@ -85,12 +85,12 @@ class Engine(ActingStage):
                 rows.append(row | {"reason": reasons[case.name]})
                 continue
             there, episodes = places[case.name], played[case.name].episodes
-            row |= {"env": there.env.id} | results(episodes, there.spec.task_kinds)
+            row |= {"env": there.env.id} | results(episodes, there.spec)
             if case.name != UNCHANGED:
                 same = levels(there) == levels(config)
                 row["difference"] = difference(played[UNCHANGED].episodes, episodes, same, score)
             if world(there) in chance:
-                row["random"] = results(chance[world(there)].episodes, ())["return" if score else "success"]
+                row["random"] = results(chance[world(there)].episodes, there.spec)["return" if score else "success"]
             rows.append(row)
         return {"env": config.env.id, "greedy": config.evaluate.greedy, "score": score, "cases": rows}
 

@@ -58,7 +58,8 @@ class GymnasiumFace(gymnasium.vector.VectorEnv):
     def step(
         self, actions: NDArray[Any]
     ) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Gymnasium's vector step with same-step auto-reset: `info['final_obs'][i]` where `info['_final_obs'][i]`."""
+        """Gymnasium's vector step with same-step auto-reset: `info['final_obs'][i]` where `info['_final_obs'][i]`; so
+        are `success`, and `counts` [N, K] of `EnvSpec.counts`."""
         t = self.advance(np.asarray(actions))
         info: dict[str, Any] = {}
         if len(t.final_index):
@@ -70,7 +71,10 @@ class GymnasiumFace(gymnasium.vector.VectorEnv):
             mask[t.final_index] = True
             success = np.zeros(self.num_envs, np.bool_)
             success[t.final_index] = t.episodes.success
-            info = {"final_obs": finals, "_final_obs": mask, "success": success, "_success": mask.copy()}
+            counts = np.zeros((self.num_envs, len(self.env_spec.counts)), np.int32)
+            counts[t.final_index] = t.episodes.counts
+            info = {"final_obs": finals, "success": success, "counts": counts}
+            info |= {f"_{name}": mask.copy() for name in info}
         return self._public(t.obs), t.reward.astype(np.float64), t.terminated.copy(), t.truncated.copy(), info
 
     def _public(self, obs: Observation) -> Observation:

@@ -75,6 +75,7 @@ class EnvSpec:
     score: str = ""  # what an episode's return counts, where that says more than success: "achievements unlocked"; or
     # "return", where nothing tells success
     eventful: bool = False  # `VectorEnv.events` tells what players did, and `situations` what there is to know
+    counts: tuple[str, ...] = ()  # what is counted in each episode, such as achievements: columns of `Episodes.counts`
     goals: tuple[str, ...] = ()  # what one could set out to do; `VectorEnv.possible_goals` has a column for each
     expert: bool = False  # the family module publishes `Expert`, with `act(env) -> int[N]`
     tasks: int = 0  # how many tasks its seeds name, as `task` says; 0: every seed is a task of its own
@@ -134,11 +135,12 @@ class Episodes:
     success: NDArray[np.bool_]
     kind: NDArray[np.int16]  # index into EnvSpec.task_kinds
     away: NDArray[np.int32]  # steps for which a language model was asked for goals, and no answer was there
+    counts: NDArray[np.int32]  # [D, K] how often each of `EnvSpec.counts` came about
 
     @staticmethod
     def concatenate(parts: Sequence[Episodes]) -> Episodes:
         """All rows of `parts`, in order; `parts` may be empty."""
-        parts = [Episodes.empty(), *parts]
+        parts = [part for part in parts if len(part)] or [Episodes.empty()]  # one without rows has no K counts either
         return Episodes(**{n: np.concatenate([getattr(p, n) for p in parts]) for n in Episodes.__annotations__})
 
     @staticmethod
@@ -154,6 +156,7 @@ class Episodes:
             success=np.zeros(0, np.bool_),
             kind=np.zeros(0, np.int16),
             away=np.zeros(0, np.int32),
+            counts=np.zeros((0, 0), np.int32),
         )
 
     def __len__(self) -> int:

@@ -1,8 +1,9 @@
 """`VectorEnv`, the dense face: N episodes of a world as arrays, for engines.
 
 A world subclasses `VectorEnv` and writes `_start_one`, `_step_one` and `_observe`; a batch engine overrides `_start`,
-`_advance` and `_replay` instead of the first two; `_kinds` tells task kinds apart where there are several. A world
-keeps N episodes as arrays and never builds a string per step: texts are ids in `self.texts`.
+`_advance` and `_replay` instead of the first two; `_kinds` tells task kinds apart where there are several, and
+`_counts` what came about in episodes where that is counted. A world keeps N episodes as arrays and never builds a
+string per step: texts are ids in `self.texts`.
 
 Determinism: episode k of env i is a function of (seed, i, k) alone (`episode_seed`). The state of an env between two
 steps is therefore (its episode, the actions taken in it): `state()` is a few small arrays and `restore()` replays them.
@@ -114,6 +115,10 @@ class VectorEnv(GymnasiumFace):
         """[N] task kind of the running episodes, indices into `env_spec.task_kinds`."""
         return np.zeros(self.num_envs, np.int16)
 
+    def _counts(self) -> NDArray[np.int32]:
+        """[N, K] how often each of `env_spec.counts` came about in the running episodes."""
+        return np.zeros((self.num_envs, len(self.env_spec.counts)), np.int32)
+
     def _success(self, reward: NDArray[np.float32], terminated: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """[N] whether a task was solved in this step."""
         return terminated & (reward > 0)
@@ -165,6 +170,7 @@ class VectorEnv(GymnasiumFace):
                 success=self._success(reward, terminated)[ended],
                 kind=self._kinds()[ended],
                 away=np.zeros(len(ended), np.int32),
+                counts=self._counts()[ended],
             )
             self._next_episode(ended)
         obs = self._observe(slice(None))

@@ -14,7 +14,7 @@ from envs.api import EnvSpec, Field, VectorEnv
 from envs.config import Part
 from envs.crafter.captions import TEXTS, words
 from envs.crafter.knowledge import knowledge, possible
-from envs.crafter.rules import ACTION_NAMES, CRAFTER, ELLM, ITEMS, VIEW, Actions, Rules
+from envs.crafter.rules import ACHIEVEMENTS, ACTION_NAMES, CRAFTER, ELLM, ITEMS, VIEW, Actions, Rules
 from envs.crafter.tasks import GOALS, TASKS, Subgoals, Task, sayings, task
 from envs.crafter.world import Crafter, Reward, Success
 
@@ -103,6 +103,7 @@ def spec(name: str, config: Config) -> EnvSpec:
         captioned=any(field in TEXTS for field in observed),
         score="achievements unlocked" if not pursued and (config.reward or default) == "achievements" else "",
         eventful=True,
+        counts=ACHIEVEMENTS,
         goals=GOALS,
     )
 

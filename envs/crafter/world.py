@@ -228,6 +228,9 @@ class Crafter(VectorEnv):
             return self._pursuit.reached.copy()
         return self.inventory[:, 0] > 0
 
+    def _counts(self) -> NDArray[np.int32]:
+        return self.achieved.astype(np.int32)
+
     # ---- observations -------------------------------------------------------------------------------------------
 
     def _observe(self, index: Index | slice) -> Observation:

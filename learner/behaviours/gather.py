@@ -204,6 +204,7 @@ def _write(
         success=np.zeros(count, np.bool_),
         kind=np.full(count, kind, np.int16),
         away=np.zeros(count, np.int32),
+        counts=np.zeros((count, 0), np.int32),
     )
     steps = Steps(
         {OBSERVATION: found["obs"][rows].reshape(-1, 5)},

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -82,8 +82,8 @@ class PolicyConfig(Part):
 
     network: str = "film"
     """Module of `learner/models/networks` that encodes observations: `film` (grid + mission), `mlp` (everything
-    flattened), `texts` (several texts, pictures, numbers), `drrn` (texts in their order, and names of actions),
-    `language_model` (a prompt, see `prompt` and `lm`)."""
+    flattened), `texts` (several texts, pictures, numbers), `resnet` (the same, with a deeper encoder of pictures),
+    `drrn` (texts in their order, and names of actions), `language_model` (a prompt, see `prompt` and `lm`)."""
     reads: list[str] = Field(default=[])
     """Observation fields that the policy reads; empty: all that are not privileged. `[mission,caption]` makes a
     text-only policy."""
@@ -93,6 +93,9 @@ class PolicyConfig(Part):
     """`gru` gives the policy a recurrent state; `none` reacts to the current observation only."""
     hidden: int = 128
     """Width of the features, and of the recurrent state."""
+    channels: list[Annotated[int, Field(ge=1)]] = Field(default=[16, 32, 32], min_length=1)
+    """`resnet`: width of each stage, which halves the sides of a picture. Time grows with the square of the width, and
+    the first stage takes half of it."""
     text: Literal["learned", "gru", "minilm"] = "learned"
     """How texts are encoded: by windows of three words or word by word, both trained with the policy, or by frozen
     MiniLM embeddings and a projection."""

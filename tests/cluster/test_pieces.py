@@ -19,7 +19,7 @@ from cluster.runs import folder as run_folders
 from cluster.runs.stop import Stop
 from cluster.stages._shared.evaluation import BATCH, Evaluation, results
 from cluster.topology import draw, topology
-from envs.api import Episodes
+from envs.api import EnvSpec, Episodes
 from llm_service.errors import UsageError
 
 
@@ -134,6 +134,7 @@ def episodes(seeds, success):
         success=np.asarray(success, np.bool_),
         kind=(np.asarray(seeds) % 2).astype(np.int16),
         away=np.zeros(n, np.int32),
+        counts=np.zeros((n, 0), np.int32),
     )
 
 
@@ -167,7 +168,8 @@ def test_a_lost_batch_of_an_evaluation_is_played_by_another_actor():
 
 
 def test_results_count_each_kind():
-    table = results(episodes(np.arange(10), [1, 0] * 5), ("even", "odd", "never"))
+    spec = EnvSpec("made/Kinds", {}, ("stay",), task_kinds=("even", "odd", "never"))
+    table = results(episodes(np.arange(10), [1, 0] * 5), spec)
     assert table["success"]["rate"] == 0.5
     assert {kind: row["rate"] for kind, row in table["by_kind"].items()} == {"even": 1.0, "odd": 0.0}
     assert table["seeds"] == [0, 9]

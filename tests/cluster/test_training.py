@@ -64,8 +64,9 @@ def timeless(monkeypatch):
         ["env=babyai/GoToLocal", "policy.memory=gru"],
         ["env=babyai/GoToLocal", "env.captions=true", "policy.reads=[mission,caption]"],
         ["env=gym/CartPole-v1", "policy.network=mlp"],
+        ["env=crafter/Standard", "env.length=20", "policy.network=resnet", "policy.channels=[2]", "policy.memory=gru"],
     ],
-    ids=["toy", "toy-gru-kl", "babyai-gru", "babyai-text", "cartpole"],
+    ids=["toy", "toy-gru-kl", "babyai-gru", "babyai-text", "cartpole", "crafter-resnet-gru"],
 )
 def test_stop_and_resume_is_bitwise_the_run_without_a_stop(tmp_path, words, timeless):
     words = [*words, "sync=true", "learner.env_steps=768", "learner.minibatch=32", "evaluate.every=256"]

@@ -23,6 +23,7 @@ WORLDS = {
     "drrn": SENTENCES | NUMBERS,
     "language_model": SENTENCES,
     "texts": {"view": Field("pixels", (40, 40, 3)), "told": Field("text", (3,))} | SENTENCES | NUMBERS,
+    "resnet": {"view": Field("pixels", (20, 20, 3)), "mission": SENTENCES["mission"]} | NUMBERS,
 }
 """What is seen by which network; by any other, one sentence and numbers."""
 

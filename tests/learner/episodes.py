@@ -32,6 +32,7 @@ def made(seed, lengths, layout=LAYOUT):
         success=random.random(n) < 0.5,
         kind=random.integers(0, 5, n).astype(np.int16),
         away=np.zeros(n, np.int32),
+        counts=np.zeros((n, 0), np.int32),
     )
     obs = {}
     for name, field in layout.fields.items():

@@ -44,7 +44,7 @@ def store_of(folder, episodes, shards=1, actions=ACTIONS):
         obs["goals"] = np.tile(hashes[101:103], (len(at), 1))
         n, zeros = len(lived), np.zeros(len(lived))
         length = np.array([len(episode) for episode in lived], np.int32)
-        about = Episodes(zeros, zeros, np.arange(n), length, zeros, zeros > 0, zeros, zeros)
+        about = Episodes(zeros, zeros, np.arange(n), length, zeros, zeros > 0, zeros, zeros, zeros)
         action = action.astype(np.int64) if actions else action.astype(np.float32)[:, None]
         writer.write(f"{number}", about, Steps(obs, action, reward.astype(np.float32)), known)
     return EpisodeStore(folder)

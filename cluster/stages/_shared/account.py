@@ -18,6 +18,7 @@ from cluster.roles.learners import LearnerGroup, Ready
 from cluster.roles.supervisor import Crew
 from cluster.runs.progress import Pace
 from cluster.runs.stage import Run
+from cluster.stages._shared.achievements import Achieved
 from cluster.stages._shared.evaluation import Evaluation
 from cluster.stages._shared.tally import Tally, add
 from learner.algorithms import algorithm
@@ -64,6 +65,7 @@ class Account:
         self.counters = Counters(**checkpoint.record["counters"])
         self.tally.recent.extend(tuple(row) for row in checkpoint.record["recent"])
         self.tally.goals.update(checkpoint.record["goals"])
+        self.tally.achieved = Achieved(**checkpoint.record.get("achieved", {}))  # older ones had none
         for name, value in checkpoint.arrays["actors"].items():
             actor, _, key = name.partition("/")
             self.states.setdefault(int(actor), {})[key] = value
@@ -129,7 +131,7 @@ class Account:
         counters, actors = self.counters, self.config.actors.n
         counters.wall_seconds = self._wall_before + time.monotonic() - self._clock
         row: dict[str, Any] = {"kind": "train"} | asdict(counters)
-        row |= {"actors": actors, "actors_alive": crew.alive} | self.tally.episodes(self.run.config.spec.task_kinds)
+        row |= {"actors": actors, "actors_alive": crew.alive} | self.tally.episodes(self.run.config.spec)
         row |= report | self.tally.speed(counters.env_steps, actors) | self.run.asked()
         self.metrics.write(row)
         self._updated = time.time()
@@ -138,7 +140,7 @@ class Account:
 
     def evaluated(self, evaluation: Evaluation) -> None:
         """A row about a finished evaluation."""
-        row = evaluation.row() | {"wall_seconds": self.counters.wall_seconds}
+        row = evaluation.row(self.run.config.spec) | {"wall_seconds": self.counters.wall_seconds}
         self.metrics.write(row)
         self.row["validation"] = row["episodic_return" if self.run.config.spec.score else "success_rate"]
 
@@ -211,7 +213,7 @@ class Account:
         for evaluation in pending:
             counters["next_evaluation"] = min(counters["next_evaluation"], evaluation.env_steps)
         record: dict[str, Any] = {"counters": counters, "recent": list(self.tally.recent), "goals": self.tally.goals}
-        record["attempt"] = self.folder.number
+        record |= {"achieved": asdict(self.tally.achieved), "attempt": self.folder.number}
         keep = self.config.run.keep_checkpoints
         began = time.monotonic()
         self._written_s = learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep, wait=wait)

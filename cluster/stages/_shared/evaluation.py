@@ -20,6 +20,7 @@ from cluster.roles.drawing import Role, Topology
 from cluster.roles.policy_server import ServedPolicy, served
 from cluster.roles.supervisor import Crew
 from cluster.runs.stage import Artifact, Run, StageEngine
+from cluster.stages._shared.achievements import Achieved
 from cluster.stages._shared.tally import Counts, add
 from envs.api import EnvSpec, Episodes
 from learner.goals import GoalsConfig
@@ -127,12 +128,13 @@ class Evaluation:
         ours, theirs = (e.episodes.total if spec.score else e.episodes.success for e in (self, other))
         return mean(ours.astype(np.float64) - theirs.astype(np.float64))
 
-    def row(self) -> dict[str, Any]:
+    def row(self, spec: EnvSpec) -> dict[str, Any]:
         """The results, as a row of metrics."""
         rate, total = success(self.episodes.success), mean(self.episodes.total)
         found = {"kind": "evaluate", "env_steps": self.env_steps, "version": self.version, "episodes": rate["n"]}
         found |= {"success_rate": rate["rate"], "success_low": rate["low"], "success_high": rate["high"]}
-        return found | {"episodic_return": total["mean"], "return_low": total["low"], "return_high": total["high"]}
+        found |= {"episodic_return": total["mean"], "return_low": total["low"], "return_high": total["high"]}
+        return found | Achieved.of(self.episodes).row(spec)
 
     @property
     def goals(self) -> Counts:
@@ -194,9 +196,9 @@ def mean(values: NDArray[np.floating]) -> dict[str, float]:
     return {"mean": float(values.mean(dtype=np.float64)), "low": low, "high": high}
 
 
-def results(episodes: Episodes, kinds: tuple[str, ...]) -> dict[str, Any]:
-    """The table of an evaluation: success, return and length, and success by task kind."""
-    rows = {kind: episodes.success[episodes.kind == i] for i, kind in enumerate(kinds)}
+def results(episodes: Episodes, spec: EnvSpec) -> dict[str, Any]:
+    """The table of an evaluation: success, return and length, success by task kind, and achievements, if counted."""
+    rows = {kind: episodes.success[episodes.kind == i] for i, kind in enumerate(spec.task_kinds)}
     return {
         "episodes": len(episodes),
         "seeds": [int(episodes.seed.min()), int(episodes.seed.max())],
@@ -204,4 +206,4 @@ def results(episodes: Episodes, kinds: tuple[str, ...]) -> dict[str, Any]:
         "return": mean(episodes.total),
         "length": {"mean": float(episodes.length.mean())},
         "by_kind": {kind: success(solved) for kind, solved in rows.items() if len(solved)},
-    }
+    } | Achieved.of(episodes).table(spec)

@@ -1,4 +1,4 @@
-"""Values of a metrics row since the previous row: episodes, speed, bottleneck, goals.
+"""Values of a metrics row since the previous row: episodes, achievements, speed, bottleneck, goals.
 
 Goals are counted as in `actors.wrappers.goals.COUNTS`. Suggestions are counted by steps: a goal that is active for ten
 steps counts like ten goals that are active for one.
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from actors.wrappers.goals import COUNTS
-from envs.api import Episodes
+from cluster.stages._shared.achievements import Achieved
+from envs.api import EnvSpec, Episodes
 
 Counts = dict[str, list[int]]
 WINDOW = 256  # number of latest finished episodes in training statistics
@@ -26,6 +27,7 @@ class Tally:
 
     recent: (return, success, length, kind, share of steps without an answer from the language model) of the latest
         episodes; part of a checkpoint.
+    achieved: achievements of all episodes since the run began; part of a checkpoint.
     goals: counts by goal since the run began; part of a checkpoint.
     counts: by `wrapper/name`, other counts of wrappers since the last row; see `count`.
     busy: seconds that roles worked since the last row, summed over actors; callers add to it.
@@ -33,6 +35,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.recent: deque[tuple[float, bool, int, int, float]] = deque(maxlen=WINDOW)
+        self.achieved = Achieved()
         self.goals: Counts = {}
         self.begin(0)
 
@@ -47,14 +50,15 @@ class Tally:
         away = episodes.away / np.maximum(episodes.length, 1)
         columns = (episodes.total, episodes.success, episodes.length, episodes.kind, away)
         self.recent.extend(zip(*(column.tolist() for column in columns), strict=True))
+        self.achieved.add(episodes)
 
     def count(self, report: Mapping[str, Mapping[str, Any]]) -> None:
         """Add the counts of an actor's wrappers: plain numbers are summed."""
         for wrapper, counts in report.items():
             self.counts.update({f"{wrapper}/{name}": n for name, n in counts.items() if isinstance(n, Real)})
 
-    def episodes(self, kinds: tuple[str, ...]) -> dict[str, float]:
-        """Means over the latest episodes; empty if none has ended yet."""
+    def episodes(self, spec: EnvSpec) -> dict[str, float]:
+        """Means over the latest episodes, and achievements in all of them; empty if none has ended yet."""
         if not self.recent:
             return {}
         total, solved, length, kind, away = (np.array(column) for column in zip(*self.recent, strict=True))
@@ -62,10 +66,10 @@ class Tally:
             "charts/episodic_return": float(total.mean()),
             "charts/success_rate": float(solved.mean()),
             "charts/episodic_length": float(length.mean()),
-        } | {f"success/{kinds[k]}": float(solved[kind == k].mean()) for k in np.unique(kind)}
+        } | {f"success/{spec.task_kinds[k]}": float(solved[kind == k].mean()) for k in np.unique(kind)}
         if self.goals:
             found |= {"goals/away": float(away.mean())} | {f"goals/{name}": x for name, x in shares(self.goals).items()}
-        return found
+        return found | self.achieved.row(spec)
 
     def speed(self, env_steps: int, actors: int) -> dict[str, Any]:
         """Env steps per second, shares of time, and the bottleneck, since the last row; begins the next one."""

@@ -120,6 +120,7 @@ class DQN(Algorithm):
         assert isinstance(policy, Policy), "the configuration was checked: DQN needs action values"
         assert policy.q is not None, "the configuration was checked: policy.head is dueling"
         self.config, self.dqn, self.policy, self.q = config, dqn, policy, policy.q
+        self.weights = config.weights_at(0)  # of reward columns; `learn` renews them
         self.group, self.seed, self.intrinsic = group, setup.seed, setup.intrinsic
         self.device = policy.device
         self.half = halves(config.autocast, self.device)
@@ -152,12 +153,13 @@ class DQN(Algorithm):
             FloatingPointError: a reward, or every gradient, was not finite.
         """
         counts, before = self.counts, self.counts.seen
+        self.weights = self.config.weights_at(env_steps)
         ignored, own = self.replay.ignored, counts.inserted
         for chunk in chunks:
             if self.replay.insert(self.intrinsic.mark(chunk)):
                 counts.inserted += chunk.steps
                 rewards = {name: column for name, column in chunk.rewards.items() if name != SHAPING}
-                counts.reward += float(weigh(rewards, self.config.reward_weights).sum(dtype=np.float64))
+                counts.reward += float(weigh(rewards, self.weights).sum(dtype=np.float64))
         counts.seen, reward = round(self._sum(counts.inserted)), self._sum(counts.reward)
         counts.rewarded |= reward >= 1
         if counts.decay_from < 0 and (counts.rewarded or not self.dqn.decay_after_reward):
@@ -283,7 +285,7 @@ class DQN(Algorithm):
         Two columns are not clipped: shaping, because clipping it could change the optimal policies, and the intrinsic
         reward, which is computed from the observations of each sample and already normalised.
         """
-        weights, scale = self.config.reward_weights, np.float32(self.config.reward_scale)
+        weights, scale = self.weights, np.float32(self.config.reward_scale)
         clip = np.float32(math.inf if self.dqn.reward_clip is None else self.dqn.reward_clip)
         columns = {name: column for name, column in walk.rewards.items() if name != COLUMN}
         whole = {name: columns.pop(name) for name in (SHAPING,) if name in columns}

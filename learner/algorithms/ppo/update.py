@@ -91,7 +91,7 @@ class PPO(Algorithm):
         chunks = [self.intrinsic.mark(chunk) for chunk in chunks]  # dropped ones too: their episodes continue
         if used:
             config, paid = self.config, self.intrinsic.pay_chunks([chunks[i] for i in used])
-            batch = collate(paid, self.policy, version, config.reward_scale, config.reward_weights)
+            batch = collate(paid, self.policy, version, config.reward_scale, config.weights_at(env_steps))
             report |= self.intrinsic.report() | self.update(batch, version, env_steps)
         return report
 

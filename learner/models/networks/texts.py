@@ -41,13 +41,18 @@ class Network(nn.Module):
         self.numbers = {name: spec.fields[name] for names in named.values() for name in names}
         self.width, code = config.hidden, code_width(config)
         # Lists: a dictionary of modules refuses fields that are called like its own methods, such as "items".
-        self.of_picture = nn.ModuleList(convolutions(spec.fields[name].shape) for name in self.pictures)
-        rest = sum(size(field) for field in self.numbers.values())
-        rest += sum(_left(*spec.fields[name].shape[:2]) for name in self.pictures)
+        encoders = [self.encoder(config, spec.fields[name].shape) for name in self.pictures]
+        self.of_picture = nn.ModuleList(encoder for encoder, _ in encoders)
+        rest = sum(size(field) for field in self.numbers.values()) + sum(features for _, features in encoders)
         out = nn.Linear(code * len(self.texts) + rest, config.hidden)
         parts = torch.split(out.weight, [code] * len(self.texts) + [rest], 1)
         self.out = nn.ParameterList(part.clone() for part in parts)  # one for each text field, and for the rest
         self.out_bias = out.bias
+
+    @staticmethod
+    def encoder(config: PolicyConfig, shape: tuple[int, ...]) -> tuple[nn.Module, int]:
+        """What encodes pictures [B, C, H, W] of `shape` (H, W, C) as [B, features], and the number of features."""
+        return convolutions(shape), _left(*shape[:2])
 
     def inputs(self, obs: Observations) -> dict[str, Tensor]:
         """Numbers as float32 [..., size]; texts and pictures (uint8: a quarter of the memory) as they are."""

@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import envs
@@ -111,7 +112,11 @@ def test_what_the_examples_do_is_seen_in_their_runs(beside):
     assert "The last episodes took" in (counted / "report.html").read_text()
     spread = play(beside / "s", next(words for words in COMMANDS if "run.sinks=[spreadsheet]" in words))
     lines = (spread / "numbers.csv").read_text().splitlines()
-    assert len([line for line in lines if ",losses/policy," in line]) == 4
+    rows = [json.loads(line) for line in (spread / "metrics.jsonl").read_text().splitlines()]
+    learned = [row["losses/policy"] for row in rows if "losses/policy" in row]
+    told = [float(line.split(",")[2]) for line in lines if ",losses/policy," in line]
+    assert told
+    np.testing.assert_allclose(told, learned, atol=1e-6)
     assert any(",results/evaluate/success/rate," in line for line in lines)
 
 

@@ -58,7 +58,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
     arms = {arm: group for arm, group in arms.items() if group}
     if not arms:
         return ""
-    ours = {arm: found for arm, group in arms.items() if (found := overall([_estimate(run) for run in group]))}
+    ours = {arm: own for arm, group in arms.items() if (own := overall([_estimate(run) for run in group]))}
     published = {p.name: Estimate(p.score / 100, p.score / 100, p.score / 100) for p in PUBLISHED}
     found = published | ours
     names = sorted(found, key=lambda name: -found[name].value)
@@ -99,7 +99,7 @@ def _shown(found: Estimate, runs: int) -> str:
 def _sees(run: Run) -> str:
     observed = part(run.config, "env").get("observe") or ["pixels"]
     goals = part(run.config, "method", "goals")
-    told = goals.get("source", "none") != "none" and goals.get("told")
+    told = goals.get("source", "none") != "none" and bool(goals.get("told"))
     return " and ".join([", ".join("pictures" if name == "pixels" else name for name in observed), *["goals"] * told])
 
 

@@ -200,7 +200,7 @@ def test_a_model_that_makes_no_mistakes_is_understood_and_one_that_only_babbles_
     changes = {"observation": seen, "context": seen, "first": seen, "window": 3, "style": "request", **steps}
     changes = {key: value for key, value in changes.items() if key in fields}
     for malformed in (0.0, 1.0):
-        config = scripted.Config(wrong=0.0, mistimed=0.0, senseless=0.0, malformed=malformed)
+        config = scripted.Config(wrong=0.0, errors=0.0, malformed=malformed)
         model = scripted.make(config, babyai)
         module, inputs, calls = ask(name, babyai, **changes)
         replies = asyncio.run(model.answer(calls))

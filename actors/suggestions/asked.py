@@ -14,6 +14,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from typing import Any
 
 from actors.language import PASSING, PAUSE_S
 from learner.goals import GoalsConfig
@@ -23,6 +24,8 @@ from llm_service.records import Answer, Status
 
 UNDER_WAY = 4
 """Maximum number of requests in flight per actor; further situations wait and are sent together."""
+REACHED = "\nReached: "
+"""Between a situation and the names of the goals that were reached before it, where the model is told these."""
 PATIENCE_S = 240.0
 """Seconds that `wait` waits for a further answer: less than `actors.timeout_s`, after which an actor counts as hung."""
 
@@ -91,13 +94,17 @@ class Suggestions:
 
     def _question(self, situations: Sequence[str]) -> list[Answer]:
         """Answers about each situation: one each, or one for each goal of the environment."""
-        sentences = [situation.split(". ") for situation in situations]
         if self.config.source == "model":
-            items = [{"observation": seen, "limit": self.config.limit, "free": True} for seen in sentences]
-            return self.client.ask("suggest_goals", items)
+            return self.client.ask("suggest_goals", [self._item(situation) for situation in situations])
+        sentences = [situation.split(". ") for situation in situations]
         each = itertools.product(sentences, self.goals)
         items = [{"question": f"Does it make sense to {goal} now?", "context": seen} for seen, goal in each]
         return self.client.ask("yes_no", items)
+
+    def _item(self, situation: str) -> dict[str, Any]:
+        seen, _, reached = situation.partition(REACHED)
+        item = {"observation": seen.split(". "), "free": True, "limit": self.config.most, "prompt": self.config.prompt}
+        return item | ({"achieved": reached.split(", ")} if reached else {})
 
     def _read(self, situations: Sequence[str], answers: Sequence[Answer]) -> dict[str, Goals]:
         """The answers; situations without an answer are put back."""

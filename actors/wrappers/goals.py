@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 import envs
 from actors.language import WhenAway
-from actors.suggestions.asked import Suggestions
+from actors.suggestions.asked import REACHED, Suggestions
 from actors.suggestions.premises import Premises, Reachable, rules
+from actors.suggestions.ranked import Likeness, Order
 from actors.suggestions.vocabulary import Embed, Endings, Vocabulary
 from actors.wrappers import Setting
 from envs.api import DenseEnv, EnvSpec, Field, Observation, Transition, Wrapper
@@ -47,7 +48,7 @@ and of these, was given. Every `COUNT_EVERY`-th step is counted."""
 
 _NONE = -1
 
-Suggested = Suggestions | Reachable
+Suggested = Suggestions | Reachable | Likeness
 Rows = NDArray[np.int32]
 
 
@@ -65,13 +66,20 @@ def spec(config: GoalsConfig, spec: EnvSpec) -> EnvSpec:
 
 def most(config: GoalsConfig, spec: EnvSpec) -> int:
     """Maximum number of goals of an env at a time."""
-    return {"model": config.limit, "actions": len(spec.action_names)}.get(config.source, len(spec.goals))
+    if config.source == "actions":
+        return len(spec.action_names)
+    if config.source == "model":
+        return config.most
+    given = config.most if config.source == "likeness" else config.limit if config.source == "oracle" else None
+    return len(spec.goals) if given is None else min(given, len(spec.goals))
 
 
 def make(config: GoalsConfig, env: DenseEnv, setting: Setting) -> Goals:
     language, own = setting.language, rules(envs.knowledge(env.env_spec.id))
     if config.source == "any":
         return Goals(config, env, lambda: Reachable(own))
+    if config.source == "likeness":
+        return Goals(config, env, lambda: Likeness(env.env_spec.goals, most(config, env.env_spec)))
     if not config.asks:
         return Goals(config, env)
     assert language is not None, "the controller starts the service for stages that ask it"
@@ -115,6 +123,7 @@ class Goals(Wrapper):
         known = envs.knowledge(spec.id)
         self.words = Vocabulary(known.get("synonyms", ()), embed, Endings(known))
         self._own_goals = np.array([self.words.goal(name) for name in spec.goals], np.int32)  # of the world
+        self._order = Order(config.order, spec.goals, known)
         every = spec.action_names if config.source == "actions" else ()
         self._actions = np.array([self.words.goal(name) for name in every], np.int32)
         self.size = most(config, spec)
@@ -261,12 +270,16 @@ class Goals(Wrapper):
         self._steps += 1
 
     def _possible(self) -> Rows:
-        """The goals that make sense now, [N, K]."""
-        env, goal = np.nonzero(self.possible_goals())
-        counts = np.bincount(env, minlength=self.num_envs)
-        place = np.arange(len(env)) - (np.cumsum(counts) - counts)[env]
-        found = np.full((self.num_envs, self._width(counts.max())), _NONE, np.int32)
-        found[env, place] = self._own_goals[goal]
+        """The goals that make sense now, [N, K], the first of them if there are more than K."""
+        possible = self.possible_goals()
+        order = np.broadcast_to(np.arange(possible.shape[1]), possible.shape)
+        if self.size < possible.shape[1]:
+            order = self._order.of(self.texts.texts(self.situations()))
+            possible = np.take_along_axis(possible, order, 1)
+        place = possible.cumsum(1) - 1
+        env, column = np.nonzero(possible & (place < self.size))
+        found = np.full((self.num_envs, self._width(place[env, column].max(initial=-1) + 1)), _NONE, np.int32)
+        found[env, place[env, column]] = self._own_goals[order[env, column]]
         return found
 
     def _width(self, needed: int) -> int:
@@ -278,7 +291,7 @@ class Goals(Wrapper):
 
     def _suggest(self) -> None:
         assert self._suggestions is not None, "sources that ask a model get its suggestions"
-        situations = self.situations()
+        situations = self._situations()
         known = len(self.texts)
         self._answer_of, self._asked = _grown(self._answer_of, known), _grown(self._asked, known)
         new = np.unique(situations[~self._asked[situations]])
@@ -293,6 +306,19 @@ class Goals(Wrapper):
         held = (row == 0) & (self._when_away == "cached") & (self._suggested >= 0).any(1)
         self._suggested = np.where(held[:, None], self._suggested, self._answers[row])
         self.status[:] = np.where(row > 0, ANSWERED, np.where(held, HELD, MISSING))
+
+    def _situations(self) -> NDArray[np.int32]:
+        """Text ids of the running states [N], with what was reached before them if the model is told."""
+        situations = self.situations()
+        if not self.config.told_reached:
+            return situations
+        self._make_room()
+        situations, own = situations.copy(), self._own_goals
+        for i, reached in enumerate(self._reached[:, self.words.meaning[own]]):
+            if reached.any():
+                names = ", ".join(self.words.goals[goal] for goal in own[reached])
+                situations[i] = self.texts.intern(f"{self.texts[situations[i]]}{REACHED}{names}")
+        return situations
 
     def _learn(self, situation: str, goals: Sequence[str]) -> None:
         """Process an answer."""

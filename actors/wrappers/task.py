@@ -29,11 +29,11 @@ def part(config: Configuration) -> GoalsConfig | None:
 def spec(config: GoalsConfig, spec: EnvSpec) -> EnvSpec:
     """The environment with the field `goals` in place of `mission`."""
     fields = {name: field for name, field in spec.fields.items() if name != MISSION}
-    return dataclasses.replace(spec, fields=fields | {FIELD: Field("text", (config.limit,))})
+    return dataclasses.replace(spec, fields=fields | {FIELD: Field("text", (config.most,))})
 
 
 def make(config: GoalsConfig, env: DenseEnv, setting: Setting) -> TaskGoal:
-    return TaskGoal(env, config.limit)
+    return TaskGoal(env, config.most)
 
 
 class TaskGoal(Wrapper):

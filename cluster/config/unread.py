@@ -135,6 +135,11 @@ SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run makes ine
         "with method.goals.source=none",
     ),
     (
+        r"method\.goals\.order",
+        lambda c: c.method.part(GoalsConfig).source == "oracle" and c.method.part(GoalsConfig).limit is not None,
+        "without method.goals.source=oracle and method.goals.limit",
+    ),
+    (
         r"method\.intrinsic\.(?!name$).+",
         lambda c: c.method.part(IntrinsicConfig).name != NONE,
         "with method.intrinsic.name=none",

@@ -1,8 +1,11 @@
 """Which goals make sense now: a list of goals in the environment's own words, or a choice among given ones.
 
-Open form: every goal must match the environment's goal grammar. In free form (`free`), and in an environment without
-goals, any short plain phrase after a bullet is also a goal, even a senseless one. Closed form (`candidates`): only
-the candidates. Goals that are already achieved are left out of the answer.
+Every goal must match the environment's goal grammar. In free form (`free`), and in an environment without goals, any
+short plain phrase after a bullet is also a goal, even a senseless one. Closed form (`candidates`): only the candidates.
+Goals that are already achieved are left out of the answer.
+
+Two prompts. `listed` describes the environment and lists the forms of its goals. `open` says only the verbs, and what
+they are is for the model to know, as Du et al. 2023 ask in Crafter (arXiv 2302.06692, section 3.1).
 
 Value: {"goals": [up to `limit`, each once, in the model's order], "dropped": bullets that named no such goal}
 """
@@ -12,19 +15,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from itertools import islice
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from llm_service.errors import Malformed
-from llm_service.records import Call, Parameters, Reply
+from llm_service.records import Call, Parameters, Reply, Turn, digest
 from llm_service.tasks._grammar import bare, fold, goals_of, lines
 from llm_service.tasks._inputs import Bag, Phrase, TaskInputs, is_phrase
 from llm_service.tasks._template import STOP, Template, about, only, quote
 from llm_service.world import World
 
-_TEMPLATE = Template("suggest_goals.v1")
-VERSION = _TEMPLATE.version
+_LISTED, _OPEN = Template("suggest_goals.v1"), Template("suggest_goals_open.v1")
+VERSION = f"suggest_goals.v2-{digest(_LISTED.version, _OPEN.version)[:12]}"
 combine = only
 
 MAX_LINES = 200  # lines of a reply that are read
@@ -48,6 +51,8 @@ class Inputs(TaskInputs):
     """The only goals to choose from; empty: any goal of the environment."""
     free: bool = False
     """Allow any short plain phrase as a goal; known goals are given in the environment's words."""
+    prompt: Literal["listed", "open"] = "listed"
+    """`listed`: shows the environment's goals, or the candidates; `open`: only verbs."""
     limit: int = Field(default=5, ge=1, le=20)
     """Maximum number of goals."""
 
@@ -55,15 +60,34 @@ class Inputs(TaskInputs):
     def _one_form(self) -> Self:
         if self.free and self.candidates:
             raise ValueError("free goals are not chosen from candidates: leave out one of the two")
+        if self.prompt == "open" and self.candidates:
+            raise ValueError("an open prompt shows no candidates: leave out one of the two")
         return self
 
 
 def calls(inputs: Inputs, world: World) -> list[Call]:
     """One question. Raises UsageError if a goal of the environment names a slot that has no words."""
     goals_of(world)  # raises here, before anything is paid for
+    turns = (_open if inputs.prompt == "open" else _listed)(inputs, world)
+    parameters = Parameters(temperature=0.2, max_tokens=24 * inputs.limit, stop=STOP)
+    return [Call("generate", turns, parameters=parameters, task="suggest_goals", inputs=inputs.model_dump())]
+
+
+def _open(inputs: Inputs, world: World) -> tuple[Turn, ...]:
+    said = [goal.goal for goal in world.goals] or world.actions
+    verbs = sorted({words[0] for text in said if (words := text.split())})
+    return _OPEN.turns(
+        verbs=", ".join(verbs) or "any",
+        observation=quote([*inputs.observation, *inputs.inventory]),
+        achieved=quote(inputs.achieved),
+        limit=str(inputs.limit),
+    )
+
+
+def _listed(inputs: Inputs, world: World) -> tuple[Turn, ...]:
     forms = list(dict.fromkeys(goal.goal for goal in world.goals))
     slots = {name: words for name, words in world.slots.items() if any(f"{{{name}}}" in form for form in forms)}
-    turns = _TEMPLATE.turns(
+    return _LISTED.turns(
         about=about(world),
         forms="\n".join(f"  {form}" for form in forms) or "  a few plain words that begin with a verb",
         slots="\n".join(f"  {{{name}}}: {', '.join(words)}" for name, words in slots.items()) or "  (none)",
@@ -73,8 +97,6 @@ def calls(inputs: Inputs, world: World) -> list[Call]:
         candidates=quote(inputs.candidates or ["(any)"]),
         limit=str(inputs.limit),
     )
-    parameters = Parameters(temperature=0.2, max_tokens=24 * inputs.limit, stop=STOP)
-    return [Call("generate", turns, parameters=parameters, task="suggest_goals", inputs=inputs.model_dump())]
 
 
 def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, Any]:

@@ -178,6 +178,37 @@ def test_a_situation_is_asked_about_once_whoever_meets_it_and_however_often():
     assert set(client.asked) == met
 
 
+@pytest.mark.parametrize("told", [False, True])
+def test_the_question_says_what_was_reached_if_it_is_to(told):
+    """A model that is told can suggest other goals instead; each situation is asked about with what was reached."""
+    env = world(8, length=30)
+
+    class Asked(LLMClient):
+        def ask(self, task, items):
+            self.items = [*getattr(self, "items", []), *items]
+            wanted = ("chop grass", "drink water", "sleep")
+            left = [[goal for goal in wanted if goal not in item.get("achieved", ())][:1] for item in items]
+            return [answer(*goals) for goals in left]
+
+    client = Asked(None)
+    goals = by_model(env, client, told_reached=told, limit=1)
+    random, empty = np.random.default_rng(0), 0
+    for _ in range(60):
+        assert all("\n" not in name for i in range(8) for name in goals.goals_of(i))
+        number = [len(goals.goals_of(i)) for i in range(8)]
+        assert max(number) <= 1
+        empty += number.count(0)
+        goals.advance(random.choice([event(env, name) for name in ("chop grass", "drink water")], size=8))
+    assert (empty == 0) == told
+    pairs = [(". ".join(item["observation"]), tuple(item.get("achieved", ()))) for item in client.items]
+    assert len(pairs) == len(set(pairs))
+    reached = {name for _, names in pairs for name in names}
+    assert ("chop grass" in reached) == told
+    assert reached <= {"chop grass", "drink water"}
+    assert {item["prompt"] for item in client.items} == {"open"}
+    assert all("Reached" not in seen for seen, _ in pairs)
+
+
 def test_what_stands_while_an_answer_is_not_there():
     policies = {}
     for when_away in ("none", "cached"):

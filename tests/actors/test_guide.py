@@ -31,7 +31,7 @@ def policy(seed, epsilon):
 
 
 def world(n=6, **options):
-    env = task.TaskGoal(envs.make("crafter/Named", n, 5, **TASK | options), GOALS.limit)
+    env = task.TaskGoal(envs.make("crafter/Named", n, 5, **TASK | options), GOALS.most)
     return env, env.begin()
 
 

@@ -13,7 +13,7 @@ from llm_service.durable.queue import Queue
 from llm_service.errors import AwayTooLong, Unreachable, UsageError
 
 PRICED = ["llm.dollars_per_million_prompt_tokens=1000", "llm.dollars_per_million_completion_tokens=1000"]
-EXACT = ["llm.wrong=0", "llm.mistimed=0", "llm.senseless=0", "llm.malformed=0"]
+EXACT = ["llm.wrong=0", "llm.errors=0", "llm.malformed=0"]
 
 
 @pytest.fixture

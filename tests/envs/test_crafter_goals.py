@@ -118,7 +118,10 @@ def judged(situations):
 
 
 def test_to_be_asked_about_each_goal_finds_those_that_make_sense():
-    """Up to amounts, of which situations tell none: one stone looks like the four that a furnace takes."""
+    """But for what the model's manual says otherwise: a furnace beside a table, a plant in grass, one tool of a kind.
+
+    Nor does it know amounts, of which situations tell none: one stone looks like the four that a furnace takes.
+    """
     env = envs.make("crafter/Text", 8, seed=3, dying=False)
     told, sensible, plenty = [], [], []
     for _ in play(env, 25, sown=3):
@@ -129,9 +132,10 @@ def test_to_be_asked_about_each_goal_finds_those_that_make_sense():
         plenty.append(possible(inventory, env.symbols, env.rules)[:, [NAMED.index(goal) for goal in GOALS]])
     where = {text: k for k, text in enumerate(dict.fromkeys(told))}
     yes = judged(list(where))[[where[text] for text in told]]
-    assert np.array_equal(yes, np.concatenate(plenty))
-    known = [goal != "place furnace" for goal in GOALS]
-    assert np.array_equal(yes[:, known], np.concatenate(sensible)[:, known])
+    assert not (yes & ~np.concatenate(plenty)).any()
+    same = [goal not in ("place furnace", "place plant") and not goal.startswith("make") for goal in GOALS]
+    assert np.array_equal(yes[:, same], np.concatenate(sensible)[:, same])
+    assert (np.concatenate(plenty) & ~yes)[:, np.logical_not(same)].any()
     assert yes.any(0).all()
     assert 0.2 < yes.mean() < 0.8
 

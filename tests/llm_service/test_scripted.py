@@ -27,6 +27,7 @@ scripted = module("scripted")
 WORLD = World(**envs.knowledge("babyai"))
 SENSE = Sense(WORLD)
 FAULTLESS = dict.fromkeys(scripted.RATES, 0.0)
+SPLIT = dict.fromkeys(scripted.SUGGESTED)  # rates that follow from `errors`
 
 
 def backend(world=WORLD, **options):
@@ -102,7 +103,7 @@ def within(count, number, share):
 
 
 def test_every_reply_to_real_questions_is_of_the_task_s_grammar():
-    model = backend(seed=3, wrong=0.2, mistimed=0.2)
+    model = backend(seed=3, wrong=0.2, early=0.2, done=0.2)
     for task, inputs in QUESTIONS:
         value(model, task, **inputs)
 
@@ -138,7 +139,7 @@ def test_senseless_goals_stay_in_free_answers():
 @pytest.mark.parametrize("family", envs.families())
 def test_it_answers_in_every_world_and_in_none(family):
     for world in (World(**envs.knowledge(family)), NOWHERE):
-        model = backend(world, wrong=0.3, mistimed=0.3)
+        model = backend(world, wrong=0.3, early=0.3, done=0.3)
         for task, inputs in QUESTIONS[:: len(QUESTIONS) // 40]:
             value(model, task, world, **inputs)
         asyncio.run(model.probe())
@@ -166,7 +167,7 @@ def test_it_chooses_among_given_goals():
     assert value(backend(NOWHERE), "suggest_goals", NOWHERE, observation=seen, candidates=given[:2])["goals"] == sorted(
         given[:2]
     )
-    for rate, kept in (("wrong", given[0]), ("senseless", given[2])):
+    for rate, kept in (("early", given[0]), ("senseless", given[2])):
         found = value(backend(**{rate: 1.0}), "suggest_goals", observation=seen, candidates=given)["goals"]
         assert found == [kept]
 
@@ -360,7 +361,7 @@ def test_mistaken_potentials_are_the_reverse_or_late_or_say_nothing():
     windows = [standing(view((KEY, 3, row))) for row in range(7)] + [([view((KEY, 3, 5)), *[view()] * 2], [0, 0])]
     right, wrong, late, senseless = (
         judged(value(backend(**{kind: 1.0} if kind else {}), "write_potential", window=3, variant=0)["code"], *windows)
-        for kind in ("", "wrong", "mistimed", "senseless")
+        for kind in ("", "wrong", "early", "senseless")
     )
     assert np.array_equal(wrong, -right)
     assert np.array_equal(late[:7], right[:7])
@@ -455,7 +456,7 @@ def fingerprint(replies):
 @given(data=st.data())
 def test_an_answer_does_not_depend_on_the_batch(data):
     calls = sample_calls()
-    model = backend(wrong=0.2, mistimed=0.2, senseless=0.2, malformed=0.2)
+    model = backend(wrong=0.2, early=0.2, done=0.2, vague=0.2, senseless=0.2, malformed=0.2)
     alone = [model._reply(call) for call in calls]
     chosen = data.draw(st.lists(st.integers(0, len(calls) - 1), max_size=30))
     assert answered(model, [calls[i] for i in chosen]) == [alone[i] for i in chosen]
@@ -467,10 +468,10 @@ def test_an_answer_does_not_depend_on_the_process():
         spec = importlib.util.spec_from_file_location("asked", sys.argv[1])
         asked = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(asked)
-        model = asked.backend(wrong=0.2, mistimed=0.2, senseless=0.2, malformed=0.2)
+        model = asked.backend(wrong=0.2, early=0.2, done=0.2, vague=0.2, senseless=0.2, malformed=0.2)
         print(model.model, asked.fingerprint(asked.answered(model, asked.sample_calls())))
     """
-    model = backend(wrong=0.2, mistimed=0.2, senseless=0.2, malformed=0.2)
+    model = backend(wrong=0.2, early=0.2, done=0.2, vague=0.2, senseless=0.2, malformed=0.2)
     here = f"{model.model} {fingerprint(answered(model, sample_calls()))}"
     environment = {"PYTHONHASHSEED": "1", "PYTHONPATH": ".", "PATH": ""}
     command = [sys.executable, "-c", code, __file__]
@@ -489,22 +490,29 @@ def test_higher_rates_err_where_lower_ones_did():
     right = [r.text for r in answered(backend(), asked)]
     wrong = []
     for rate in (0.1, 0.3, 0.6):
-        replies = answered(backend(wrong=rate, malformed=rate / 2), asked)
+        replies = answered(backend(errors=rate, malformed=rate / 2, **SPLIT), asked)
         wrong.append({n for n, reply in enumerate(replies) if reply.text != right[n]})
     assert wrong[0] < wrong[1] < wrong[2]
-    other = answered(backend(seed=1, wrong=0.3, malformed=0.15), asked)
+    other = answered(backend(seed=1, errors=0.3, malformed=0.15, **SPLIT), asked)
     assert {n for n, reply in enumerate(other) if reply.text != right[n]} != wrong[1]
 
 
 # ---- wrong as often as told ----------------------------------------------------------------------------------------
 
 
+HERE = [
+    "You see a red ball 2 steps forward",
+    "You see a locked blue door 1 step left",
+    "You see a closed grey door 1 step forward",
+]
+
+
 def goal_question(n):
     """A question about goals, another for every n; it has a sensible goal, and one for every kind of mistake."""
     seen = [
-        "You see a red ball 2 steps forward",
-        "You see a locked blue door 1 step left",
+        *HERE[:2],
         f"You see a wall {n} steps right",
+        *HERE[2:],
     ]
     asked = tasks.task("suggest_goals")
     return asked.calls(asked.Inputs(observation=seen, limit=1), WORLD)[0]
@@ -512,13 +520,13 @@ def goal_question(n):
 
 @pytest.mark.parametrize(
     ("rate", "verdicts"),
-    [("wrong", {Verdict.UNSEEN}), ("mistimed", {Verdict.EARLY, Verdict.DONE}), ("senseless", {Verdict.UNKNOWN})],
+    [("early", {Verdict.EARLY}), ("done", {Verdict.DONE}), ("senseless", {Verdict.UNKNOWN})],
 )
 @pytest.mark.parametrize("share", [0.05, 0.4, 1.0])
 def test_goals_are_spoiled_at_each_rate(rate, verdicts, share):
     number, counts = 400, 0
     for n, reply in enumerate(answered(backend(**{rate: share}), [goal_question(n) for n in range(number)])):
-        seen = Situation(["You see a red ball 2 steps forward", "You see a locked blue door 1 step left"])
+        seen = Situation(HERE)
         verdict = SENSE.verdict(reply.text.removeprefix("- "), seen)
         assert verdict in verdicts | {Verdict.SENSIBLE}, (n, reply.text)
         counts += verdict in verdicts
@@ -526,18 +534,18 @@ def test_goals_are_spoiled_at_each_rate(rate, verdicts, share):
 
 
 def test_all_rates_hold_together():
-    rates = {"wrong": 0.1, "mistimed": 0.15, "senseless": 0.2, "malformed": 0.25}
+    rates = {"early": 0.1, "done": 0.15, "senseless": 0.2, "malformed": 0.25}
     number = 1000
     counts = dict.fromkeys(rates, 0)
-    seen = Situation(["You see a red ball 2 steps forward", "You see a locked blue door 1 step left"])
-    kinds = {Verdict.UNSEEN: "wrong", Verdict.EARLY: "mistimed", Verdict.DONE: "mistimed", Verdict.UNKNOWN: "senseless"}
+    seen = Situation(HERE)
+    kinds = {Verdict.EARLY: "early", Verdict.DONE: "done", Verdict.UNKNOWN: "senseless"}
     for reply in answered(backend(**rates), [goal_question(n) for n in range(number)]):
         if not reply.text.startswith("- "):
             counts["malformed"] += 1
         elif kind := kinds.get(SENSE.verdict(reply.text[2:], seen)):
             counts[kind] += 1
     assert within(counts["malformed"], number, 0.25)
-    for name in ("wrong", "mistimed", "senseless"):
+    for name in ("early", "done", "senseless"):
         assert within(counts[name], number, rates[name] * 0.75), counts
 
 
@@ -628,7 +636,15 @@ def test_estimates_are_not_below_what_is_used():
 
 @pytest.mark.parametrize(
     "options",
-    [{"wrong": 1.1}, {"wrong": 0.5, "senseless": 0.6}, {"latency_s": -1.0}, {"latency_s": math.inf}, {"speed": 1}],
+    [
+        {"wrong": 1.1},
+        {"wrong": 0.5, "senseless": 0.6},
+        {"errors": 1.1},
+        {"errors": 0.8, "vague": 0.5},
+        {"latency_s": -1.0},
+        {"latency_s": math.inf},
+        {"speed": 1},
+    ],
 )
 def test_impossible_options_are_refused(options):
     with pytest.raises(ValidationError):
@@ -643,5 +659,5 @@ def test_a_world_with_a_broken_pattern_is_refused():
 
 def test_defaults_are_a_model_and_not_an_oracle():
     config = scripted.Config()
-    assert all(0 < getattr(config, name) <= 0.05 for name in scripted.RATES)
+    assert all(0 < rate <= 0.05 for rate in config.rates().values())
     assert json.loads(config.model_dump_json())["latency_s"] == 0

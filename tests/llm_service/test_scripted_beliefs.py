@@ -14,6 +14,7 @@ from envs.housekeep.people import table
 from envs.housekeep.people.preferences import PLACE_NAMES
 from llm_service import tasks
 from llm_service.backends import module
+from llm_service.backends.scripted.manual import known, text
 from llm_service.records import digest
 from llm_service.world import World
 
@@ -103,8 +104,8 @@ def test_false_beliefs_are_held_as_surely_as_right_ones():
 def test_answers_that_were_paid_for_before_there_were_beliefs_stay_valid():
     """The name is part of each answer's key: at the defaults it is the one that it was."""
     default = scripted.make(scripted.Config(), HOME)
-    said = '{"seed":0,"wrong":0.03,"mistimed":0.02,"senseless":0.02,"malformed":0.02}'
-    assert default.model == f"scripted-{digest(said, scripted.RULES, HOME.rules())[:12]}"
+    said = '{"done":0.02,"early":0.02,"malformed":0.02,"seed":0,"senseless":0.02,"vague":0.02,"wrong":0.03}'
+    assert default.model == f"scripted-{digest(said, scripted.RULES, HOME.rules(), text(known(HOME)))[:12]}"
     others = [{}, {"false_yes": 0.1}, {"false_no": 0.1}, {"false_yes": 0.1, "false_no": 0.1}, {"false_yes": 0.2}]
     assert len({scripted.make(scripted.Config(**options), HOME).model for options in others}) == len(others)
 

@@ -200,7 +200,7 @@ def test_a_model_that_makes_no_mistakes_is_understood_and_one_that_only_babbles_
     changes = {"observation": seen, "context": seen, "first": seen, "window": 3, "style": "request", **steps}
     changes = {key: value for key, value in changes.items() if key in fields}
     for malformed in (0.0, 1.0):
-        config = scripted.Config(wrong=0.0, mistimed=0.0, senseless=0.0, malformed=malformed)
+        config = scripted.Config(wrong=0.0, errors=0.0, malformed=malformed)
         model = scripted.make(config, babyai)
         module, inputs, calls = ask(name, babyai, **changes)
         replies = asyncio.run(model.answer(calls))
@@ -298,6 +298,51 @@ def test_the_prompt_shows_forms_and_words_of_the_world():
     system = ask("suggest_goals")[2][0].turns[0][1]
     for shown in ("pick up the {colour} {thing}", "{colour}: red, Blue, dark red", "Actions: go forward, pick up."):
         assert shown in system
+
+
+def test_an_open_prompt_shows_verbs_and_no_goal_of_the_world():
+    """What is possible, and how, the model has to know: neither goals nor their words nor the world are told."""
+    seen = {"observation": ["You see a key"], "inventory": ["a match"], "achieved": ["open a door"], "limit": 3}
+    call = ask("suggest_goals", prompt="open", **seen)[2][0]
+    system, user = (text for _, text in call.turns)
+    assert "one of the verbs of this game: open, pick, put." in system
+    for hidden in (HOUSE.about, "pick up", "{", "red", "Blue", "door is", "Actions"):
+        assert hidden not in system
+    assert user == (
+        "Say at most 3 things.\n[data]\nSeen and held:\n| You see a key\n| a match\n"
+        "Reached already:\n| open a door\n[end of data]\nWhat do you do?"
+    )
+    crafter = World(**envs.knowledge("crafter"))
+    told = ask("suggest_goals", crafter, prompt="open")[2][0].turns[0][1]
+    assert "verbs of this game: attack, chop, drink, eat, make, mine, place, sleep." in told
+    for goal in crafter.goals:
+        assert goal.goal == "sleep" or goal.goal not in told
+    assert "wood" not in told
+    assert call.key("m") != ask("suggest_goals", **seen)[2][0].key("m")
+    listed = ask("suggest_goals", crafter)[2][0].turns[0][1]
+    assert len(told) < len(listed) / 2
+
+
+def test_the_open_prompt_asks_worlds_without_goals_for_their_actions_verbs():
+    bare = World(name="", about="", actions=["go forward", "pick up"])
+    assert "verbs of this game: go, pick." in ask("suggest_goals", bare, prompt="open")[2][0].turns[0][1]
+    assert "verbs of this game: any." in ask("suggest_goals", NOWHERE, prompt="open")[2][0].turns[0][1]
+
+
+def test_an_open_prompt_is_answered_in_free_phrases_and_chooses_among_none():
+    reply = "- Get wood from a tree.\n- hit the cow\n- pick up a RED key\nI would do this\n- eat, then rest"
+    found = ["get wood from a tree", "hit the cow", "pick up the red key", "eat, then rest"]
+    assert goals(reply, prompt="open", free=True) == (found, 0)
+    with pytest.raises(UsageError, match="an open prompt shows no candidates"):
+        tasks.contents("suggest_goals", [{"observation": [], "prompt": "open", "candidates": ["rest"]}])
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_texts_stay_inside_the_data_of_the_open_prompt(text):
+    calm, hostile = (ask("suggest_goals", prompt="open", **FIELD["suggest_goals"](t))[2][0] for t in ("calm", text))
+    shown, attacked = ([x for x in c.turns[1][1].splitlines() if x[:2] != "| "] for c in (calm, hostile))
+    assert shown == attacked
+    assert calm.turns[0] == hostile.turns[0]
 
 
 def test_a_world_with_an_unknown_slot_is_refused_before_the_call():

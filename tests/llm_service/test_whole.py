@@ -43,7 +43,7 @@ def world(tmp_path_factory):
 @pytest.fixture(scope="module")
 def running(tmp_path_factory, world):
     folder = tmp_path_factory.mktemp("service") / "llm"
-    errors = ("wrong=0", "mistimed=0", "senseless=0", "malformed=0")
+    errors = ("wrong=0", "errors=0", "malformed=0")
     with service(folder, f"world={world}", "server.metrics_port=0", *errors) as process, connect(folder) as client:
         yield folder, process, client
 

@@ -1,12 +1,20 @@
-"""Answers by rules from the environment's description: a backend that is always available, with known error rates.
+"""Answers by rules: a stand-in for a language model that is always available, with known error rates.
 
 It reads a prompt's source (`Call.task`, `Call.inputs`), not the prompt; a raw prompt gets a sentence of the
-environment's corpus. It is as good as its rules (`sense.py`), but errs at the rates of its configuration:
+environment's corpus. What it knows of goals is a file of its own where there is one (`manual.py`), and otherwise what
+the environment publishes. It is as good as its rules (`sense.py`), but errs at the rates of its configuration.
 
-    wrong        plausible but false: a goal that is not in view, the worse of two
-    mistimed     a goal that is reached already or lacks a prerequisite
-    senseless    the environment's words without meaning: "open the ball"
-    malformed    text outside the task's grammar
+Goals that it suggests, and of which `errors` are mistakes, an equal part of each kind:
+
+    senseless    the environment's words without meaning: "chop zombie"
+    early        its needs are not met: something is missing, or nothing of it is in view
+    done         reached already, or pointless now: a second table, sleep when one is not sleepy
+    vague        a right goal in other words, "hit the cow", which only a sentence encoder can match
+
+Other answers:
+
+    wrong        plausible but false: the worse of two, a goal that is not in view
+    malformed    text outside the task's grammar; goals too
     false_yes    a false fact of the environment that it believes; false_no: a true one that it does not believe
     dissent      a fact that people disagree on, answered as a minority of them does
 
@@ -25,15 +33,16 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from llm_service.backends import Backend
-from llm_service.backends.scripted.script import Chance, Script
+from llm_service.backends.scripted.manual import text
+from llm_service.backends.scripted.script import ANSWERED, SUGGESTED, Chance, Script
 from llm_service.config import Part
 from llm_service.errors import BackendError, Unsupported
-from llm_service.records import Call, Option, Reply, Verb, digest
+from llm_service.records import Call, Option, Reply, Verb, canonical, digest
 from llm_service.world import World
 
-RATES = ("wrong", "mistimed", "senseless", "malformed")
+RATES = ("wrong", "malformed", *SUGGESTED)
 BELIEFS = ("false_yes", "false_no", "dissent")
-RULES = "2"
+RULES = "3"
 """Part of the model's name. It changes with the rules, so that replies by older rules are not reused."""
 
 
@@ -42,12 +51,21 @@ class Config(Part):
 
     seed: int = 0
     """Seed of its errors."""
+    errors: float = Field(default=0.08, ge=0.0, le=1.0)
+    """Share of suggested goals that are mistakes: a quarter each `senseless`, `early`, `done` and `vague`, unless these
+    have a rate of their own."""
+    senseless: float | None = Field(default=None, ge=0.0, le=1.0)
+    """Share of goals without meaning, and of other answers; unset: a quarter of `errors`."""
+    early: float | None = Field(default=None, ge=0.0, le=1.0)
+    """Share of goals whose needs are not met; unset: a quarter of `errors`."""
+    done: float | None = Field(default=None, ge=0.0, le=1.0)
+    """Share of goals that are reached already, or pointless now; unset: a quarter of `errors`. Where there is no such
+    goal, the right one stays."""
+    vague: float | None = Field(default=None, ge=0.0, le=1.0)
+    """Share of goals that are right, but in words that only a sentence encoder can match; unset: a quarter of
+    `errors`."""
     wrong: float = Field(default=0.03, ge=0.0, le=1.0)
-    """Share of answers, and of goals, that are plausible but false."""
-    mistimed: float = Field(default=0.02, ge=0.0, le=1.0)
-    """Share of goals whose prerequisites are not met, or that are already reached."""
-    senseless: float = Field(default=0.02, ge=0.0, le=1.0)
-    """Share of goals and answers without meaning."""
+    """Share of answers, other than suggested goals, that are plausible but false."""
     malformed: float = Field(default=0.02, ge=0.0, le=1.0)
     """Share of replies that parsers should reject."""
     false_yes: float = Field(default=0.0, ge=0.0, le=1.0)
@@ -69,10 +87,18 @@ class Config(Part):
     dollars_per_million_completion_tokens: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     """Price, as if it were a hosted model."""
 
+    def rates(self) -> dict[str, float]:
+        """The rate of each kind of mistake."""
+        goals = {kind: getattr(self, kind) for kind in SUGGESTED}
+        goals = {kind: self.errors / len(SUGGESTED) if rate is None else rate for kind, rate in goals.items()}
+        return {"wrong": self.wrong, "malformed": self.malformed} | goals
+
     @model_validator(mode="after")
     def _shares(self) -> Self:
-        if self.wrong + self.mistimed + self.senseless > 1:
-            raise ValueError("wrong, mistimed and senseless are shares of the same answers: together at most 1")
+        rates = self.rates()
+        for kinds, of in ((SUGGESTED, "goals"), (ANSWERED, "answers")):
+            if sum(rates[kind] for kind in kinds) > 1 + 1e-9:
+                raise ValueError(f"{', '.join(kinds)} are shares of the same {of}: together at most 1")
         return self
 
 
@@ -83,14 +109,15 @@ class Scripted(Backend):
     options: frozenset[Option] = frozenset({"raw"})
 
     def __init__(self, config: Config, world: World) -> None:
-        beliefs = {name for name in BELIEFS if getattr(config, name) > 0}  # without any, the name stays as before
-        said = config.model_dump_json(include={"seed", *RATES, *beliefs})
-        self.model = f"scripted-{digest(said, RULES, world.rules())[:12]}"
+        self._script, self._config = Script(world), config
+        beliefs = {name: float(getattr(config, name)) for name in BELIEFS}
+        rates = config.rates()
+        # Beliefs that it does not have are no part of its name.
+        said = canonical({"seed": config.seed} | rates | {name: rate for name, rate in beliefs.items() if rate > 0})
+        self.model = f"scripted-{digest(said, RULES, world.rules(), text(self._script.known))[:12]}"
         self.max_batch, self.concurrency = config.max_batch, config.concurrency
         self.paid = config.dollars_per_million_prompt_tokens + config.dollars_per_million_completion_tokens > 0
-        self._config = config
-        self._rates = {name: float(getattr(config, name)) for name in (*RATES, *BELIEFS)}
-        self._script = Script(world)
+        self._rates = rates | beliefs
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
         seconds = self._config.latency_s + self._config.latency_per_item_s * len(calls)

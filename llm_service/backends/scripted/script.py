@@ -18,6 +18,10 @@ from llm_service.records import Call, digest
 from llm_service.world import World
 
 MALFORMED = "Let me think about that for a while and come back to you later"
+SUGGESTED = ("senseless", "early", "done", "vague")
+"""Kinds of mistaken goals."""
+ANSWERED = ("wrong", "early", "senseless")
+"""Kinds of mistaken captions and potentials."""
 MOST_NAMED = 4
 """Things that a caption names."""
 _THEN = (", then ", ", and then ", ", after that ")
@@ -60,7 +64,7 @@ class Chance:
         """Whether the whole reply is outside the grammar."""
         return self.share("malformed") < self.rates["malformed"]
 
-    def mistake(self, purpose: str, kinds: Sequence[str] = ("wrong", "mistimed", "senseless")) -> str:
+    def mistake(self, purpose: str, kinds: Sequence[str]) -> str:
         """The kind of mistake that is made; "" if none."""
         left = self.share(purpose)
         for kind in kinds:
@@ -81,6 +85,7 @@ class Script:
     def __init__(self, world: World) -> None:
         self._world = world
         self._sense = Sense(world)
+        self.known = self._sense.known
         self._corpus = [(sentence, frozenset(_WORD.findall(sentence.lower()))) for sentence in world.corpus]
         self._vocabulary = frozenset().union(*(words for _, words in self._corpus))
         self._things = self._numbers(goal.goal for goal in world.goals)
@@ -109,7 +114,7 @@ class Script:
     # ---- generate ------------------------------------------------------------------------------------------------
 
     def _suggest_goals(self, inputs: Mapping[str, Any], chance: Chance) -> str:
-        """The best goals, one per line; each line may be wrong, mistimed or senseless."""
+        """The best goals that it knows, one per line; each line may be senseless, early, done or vague."""
         situation = Situation(inputs["observation"], inputs["inventory"], inputs["achieved"])
         given: list[str] = inputs["candidates"]
         if given:
@@ -119,26 +124,27 @@ class Script:
             choices = self._sense.goals(situation)
         goals = [choice.text for choice in choices if choice.verdict is Verdict.SENSIBLE][: inputs["limit"]]
         for i, goal in enumerate(goals):
-            kind = chance.mistake(f"goal {i}")
+            kind = chance.mistake(f"goal {i}", SUGGESTED)
             if given:
-                false = [choice.text for choice in choices if kind in _KINDS.get(choice.verdict, ())]
+                false = [choice.text for choice in choices if kind and _KINDS.get(choice.verdict) == kind]
                 goals[i] = chance.pick(false) if false else goal
+            elif kind == "vague":
+                goals[i] = self._sense.reworded(goal, chance.pick)
             elif kind:
                 goals[i] = self._mistaken(kind, situation, chance) or goal
         return "\n".join(f"- {goal}" for goal in goals or ["nothing"])
 
     def _choice(self, text: str, situation: Situation) -> Choice:
         """A given goal; all are equally good in an environment that publishes none."""
-        if not self._world.goals:
+        if not self._sense.known:
             return Choice(text, Verdict.SENSIBLE, 1.0)
         return Choice(text, self._sense.verdict(text, situation), self._sense.worth(text))
 
     def _mistaken(self, kind: str, situation: Situation, chance: Chance) -> str | None:
-        if kind == "wrong":
-            return self._sense.unseen(situation, chance.pick)
-        if kind == "mistimed":
-            return self._sense.mistimed(situation, chance.pick)
-        return self._sense.nonsense(chance.pick)
+        if kind == "senseless":
+            return self._sense.nonsense(chance.pick)
+        false = {"wrong": self._sense.unseen, "early": self._sense.early, "done": self._sense.done}[kind]
+        return false(situation, chance.pick)
 
     def _label_preference(self, inputs: Mapping[str, Any], chance: Chance) -> str:
         """The more sensible one, or the one that meets the criteria. Wrong: the other; senseless: unsure."""
@@ -168,7 +174,7 @@ class Script:
         while len(goals) > MOST_NAMED:
             goals.remove(chance.pick(goals[:-1]))
         end = Situation(observations[-1])
-        kind = chance.mistake("caption")
+        kind = chance.mistake("caption", ANSWERED)
         if kind and (false := self._mistaken(kind, end, chance)):
             goals = [*goals[:-1], false]
         if not goals:
@@ -212,14 +218,14 @@ class Script:
         observations count. A variant has the first one, two or three of these rules, and one more if the evidence has
         equal values or faults.
 
-        Wrong: the sign is reversed; mistimed: uses the oldest view, not the present one; senseless: always zero.
+        Wrong: the sign is reversed; early: uses the oldest view, not the present one; senseless: always zero.
         """
-        kind = chance.mistake("potential")
+        kind = chance.mistake("potential", ANSWERED)
         if kind == "senseless":
             return _fenced("return 0.0")
         values = [piece["value"] for piece in inputs["evidence"]]
         distinct = len({value for value in values if not isinstance(value, str)})
-        rules = self._rules("observations[0]" if kind == "mistimed" else "observations[-1]")
+        rules = self._rules("observations[0]" if kind == "early" else "observations[-1]")
         lines, terms = zip(*rules[: 1 + inputs["variant"] % 3 + (distinct < len(values))], strict=True)
         return _fenced(*lines, f"return {'-' if kind == 'wrong' else ''}({' + '.join(terms)})")
 
@@ -320,10 +326,10 @@ class Script:
 
 
 _KINDS = {
-    Verdict.UNSEEN: ("wrong",),
-    Verdict.EARLY: ("mistimed",),
-    Verdict.DONE: ("mistimed",),
-    Verdict.UNKNOWN: ("senseless",),
+    Verdict.UNSEEN: "early",
+    Verdict.EARLY: "early",
+    Verdict.DONE: "done",
+    Verdict.UNKNOWN: "senseless",
 }
 
 

@@ -1,4 +1,5 @@
-"""What makes sense in an environment: its description, read as rules.
+"""What makes sense in an environment, by rules over sentences: what the model knows of its goals (`manual.py`), and the
+environment's description.
 
 Sense(world).goals(observation, inventory, achieved)   goals with something in view, each with a verdict
 Sense(world).verdict("open the red door", ...)         SENSIBLE, EARLY (prerequisite missing), DONE, UNSEEN, UNKNOWN
@@ -12,6 +13,7 @@ from enum import IntEnum
 from itertools import islice, pairwise, product
 from typing import NamedTuple
 
+from llm_service.backends.scripted.manual import Known, known
 from llm_service.patterns import Binding, Pattern, joined
 from llm_service.tasks.label_preference import CHOSEN
 from llm_service.world import World
@@ -58,13 +60,13 @@ class Situation(NamedTuple):
 class _Form:
     """One kind of goal, its patterns compiled."""
 
-    def __init__(self, world: World, index: int) -> None:
-        goal = world.goals[index]
+    def __init__(self, world: World, goal: Known) -> None:
         self.worth = goal.worth
         self.name = Pattern(goal.goal, world.slots)
         self.bare = Pattern(bare(goal.goal), world.slots)
-        self.seen, self.needs, self.unless = (
-            [Pattern(text, world.slots) for text in texts] for texts in (goal.seen, goal.needs, goal.unless)
+        self.seen, self.needs, self.unless, self.signs, self.said = (
+            [Pattern(text, world.slots) for text in texts]
+            for texts in (goal.seen, goal.needs, goal.unless, goal.pointless_without, goal.said)
         )
         # Patterns that forbid the goal and name everything in it: they describe the goal when it is reached.
         self.reached = [pattern for pattern in self.unless if set(pattern.slots) >= set(self.name.slots)]
@@ -89,6 +91,8 @@ class _Form:
         visible = joined(self.seen, situation.observation, binding)
         if any(joined([pattern], sentences, binding) for pattern in self.unless):
             return Verdict.DONE
+        if self.signs and not any(joined([pattern], sentences, binding) for pattern in self.signs):
+            return Verdict.DONE
         if not visible:
             return Verdict.UNSEEN
         return Verdict.SENSIBLE if any(joined(self.needs, sentences, one) for one in visible) else Verdict.EARLY
@@ -98,8 +102,9 @@ class Sense:
     """The rules of one environment. Raises UsageError if one of its patterns names a slot without words."""
 
     def __init__(self, world: World) -> None:
-        self.world = world
-        self._forms = [_Form(world, i) for i in range(len(world.goals))]
+        self.world, self.known = world, known(world)
+        self._forms = [_Form(world, goal) for goal in self.known]
+        self._names = frozenset(bare(name) for names in world.synonyms for name in names)
         self._progress = [(Pattern(event.seen, world.slots), event.worth) for event in world.progress]
         # With its plain words: there are thousands of facts, most of which need no search.
         self._facts = [
@@ -156,7 +161,7 @@ class Sense:
                 return True
         return False
 
-    # ---- three kinds of errors -----------------------------------------------------------------------------------
+    # ---- errors --------------------------------------------------------------------------------------------------
 
     def filled(self, text: str, pick: Callable[[Sequence[str]], str]) -> str:
         """A goal with a random word in every open slot."""
@@ -169,10 +174,25 @@ class Sense:
         tries = (self.filled(pick(names), pick) for _ in range(32 if names else 0))
         return next((goal for goal in tries if self.verdict(goal, situation) is Verdict.UNSEEN), None)
 
-    def mistimed(self, situation: Situation, pick: Callable[[Sequence[str]], str]) -> str | None:
-        """A goal that is too early, or already reached; None if there is none."""
-        pool = [c.text for c in self.goals(situation) if c.verdict in (Verdict.EARLY, Verdict.DONE)]
+    def early(self, situation: Situation, pick: Callable[[Sequence[str]], str]) -> str | None:
+        """A goal that lacks something, else one with nothing in view; None if there is none."""
+        return self._one_of(Verdict.EARLY, situation, pick) or self.unseen(situation, pick)
+
+    def done(self, situation: Situation, pick: Callable[[Sequence[str]], str]) -> str | None:
+        """A goal that is reached already, or pointless now; None if there is none."""
+        return self._one_of(Verdict.DONE, situation, pick)
+
+    def _one_of(self, verdict: Verdict, situation: Situation, pick: Callable[[Sequence[str]], str]) -> str | None:
+        pool = [choice.text for choice in self.goals(situation) if choice.verdict is verdict]
         return self.filled(pick(pool), pick) if pool else None
+
+    def reworded(self, goal: str, pick: Callable[[Sequence[str]], str]) -> str:
+        """A goal in other words."""
+        for form in self._forms:
+            binding = form.name.whole(goal)
+            if binding is not None and form.said:
+                return pick([pattern.fill(binding) for pattern in form.said])
+        return f"go and {goal}"
 
     def nonsense(self, pick: Callable[[Sequence[str]], str]) -> str | None:
         """The verb of one goal with the object of another, which is no goal; None if none is found soon."""
@@ -181,7 +201,7 @@ class Sense:
             verb, thing = pick(names).split("{")[0], pick(names)
             thing = thing[thing.find("{") :] if "{" in thing else thing.partition(" ")[2]
             text = self.filled(f"{verb if verb.endswith(' ') else verb.partition(' ')[0] + ' '}{thing}", pick)
-            if self.verdict(text, Situation(())) is Verdict.UNKNOWN:
+            if thing and bare(text) not in self._names and self.verdict(text, Situation(())) is Verdict.UNKNOWN:
                 return text
         return None
 

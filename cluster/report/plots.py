@@ -100,16 +100,19 @@ def bars(
     """Horizontal bars of shares in [0, 1] with their intervals: one row a label, one bar a group.
 
     name, title: as in `curves`.
-    groups: (label, one estimate for each of `labels`, None where there is none).
+    groups: (label, one estimate for each of `labels`, None where there is none). If no label has two, groups are only
+        colours, and each row has one bar in its middle.
     """
-    height = 0.8 / len(groups)
-    figure, axes = _figure((WIDE[0], 0.75 + 0.32 * len(labels) * max(1.0, 0.6 * len(groups))))
+    most = max((sum(e is not None for e in row) for row in zip(*(of for _, of in groups), strict=True)), default=1)
+    side_by_side = len(groups) if most > 1 else 1
+    height = 0.8 / side_by_side
+    figure, axes = _figure((WIDE[0], 0.75 + 0.32 * len(labels) * max(1.0, 0.6 * side_by_side)))
     rows = np.arange(len(labels), dtype=np.float64)
     for g, (label, estimates) in enumerate(groups):
         present = [i for i, estimate in enumerate(estimates) if estimate is not None]
         found = [estimate for estimate in estimates if estimate is not None]
         values = np.array([e.value for e in found])
-        place = rows[present] + (g - (len(groups) - 1) / 2) * height
+        place = rows[present] + (g % side_by_side - (side_by_side - 1) / 2) * height
         axes.barh(place, values, height * 0.85, color=COLOURS[g % len(COLOURS)], alpha=0.75, label=_shown(label))
         ends = np.array([[max(0.0, e.value - e.low), max(0.0, e.high - e.value)] for e in found]).reshape(-1, 2)
         axes.errorbar(values, place, xerr=ends.T, fmt="none", ecolor="#222222", elinewidth=1.1, capsize=2.5)

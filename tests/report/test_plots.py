@@ -30,3 +30,12 @@ def test_a_label_is_no_formula_and_is_not_left_out(label: str) -> None:
     axes = {"x_label": label, "y_label": f"{label} 2"}
     drawn = texts(plots.reliability("c", np.linspace(0, 1, 4), X, X / 3, X / 3, title=label, **axes))
     assert {label, f"{label} 2"} <= set(drawn)
+
+
+@pytest.mark.parametrize(("second", "middles"), [(None, [0.0, 1.0, 2.0]), (HALF, [-0.2, 0.8, 0.2, 2.2])])
+def test_a_row_with_one_bar_has_it_in_its_middle_unless_another_row_has_two(second, middles, monkeypatch) -> None:
+    drawn = []
+    monkeypatch.setattr(plots, "_svg", lambda figure, *_: drawn.append(figure))
+    plots.bars("b", ["one", "two", "three"], [("left", [HALF, HALF, None]), ("right", [second, None, HALF])], title="t")
+    bars = [patch for container in drawn[0].axes[0].containers for patch in getattr(container, "patches", [])]
+    assert [bar.get_y() + bar.get_height() / 2 for bar in bars] == pytest.approx(middles)

@@ -66,7 +66,8 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
     caption = "Crafter's score, in percent, of published agents and of this page's runs."
     bars = [("published", [published.get(name) for name in names]), (HERE, [ours.get(name) for name in names])]
     most = largest(arms)
-    notes = [f"{arm}: {words}." for arm, group in arms.items() if (words := ", ".join(_differences(group)))]
+    apart = {arm: "; ".join(_differences(group)) for arm, group in arms.items()}
+    notes = [f"What sets {arm} apart from the board: {words}." for arm, words in apart.items() if words]
     return section(
         "Crafter's board",
         figure(plots.bars("board", names, bars, title=caption), caption),

@@ -6,6 +6,7 @@ Signals are for the run: this process ends with its input.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -90,7 +91,8 @@ def main(name: str) -> None:
     os.dup2(2, 1)  # clients print too
 
     def tell(**answer: Any) -> None:
-        print(json.dumps(answer), file=answers, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # the run was killed: what it gave is handed on all the same
+            print(json.dumps(answer), file=answers, flush=True)
 
     follower, state = Follower(name, json.loads(sys.stdin.readline()), tell), "crashed"  # if nothing else is said
     for line in sys.stdin:

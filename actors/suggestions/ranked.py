@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actors.suggestions.asked import Goals
+from actors.suggestions.rows import NONE, Rows
 from actors.suggestions.vocabulary import Embed
 from envs.knowledge import Knowledge
 from envs.text import text_hash
@@ -69,7 +70,7 @@ class Order:
         self._of: dict[str, NDArray[np.intp]] = {}
         self.fixed: NDArray[np.intp] | None = None
         if kind == "depth":
-            self.fixed = np.argsort([-worth(goal, known) for goal in goals], kind="stable")
+            self.fixed = np.argsort([-worth for worth in worths(goals, known)], kind="stable")
         elif kind == "name":
             self.fixed = np.argsort(goals, kind="stable")
 
@@ -82,8 +83,25 @@ class Order:
         return np.stack([self._of[situation] for situation in situations])
 
 
-def worth(goal: str, known: Knowledge) -> float:
-    """What the environment's knowledge says that a goal is worth, in (0, 1]; 1 if it says nothing."""
+def first(possible: NDArray[np.bool_], most: int, order: NDArray[np.intp] | None = None) -> Rows:
+    """Numbers of the first possible goals of N envs [N, K], K at most `most`; empty places are -1.
+
+    Args:
+        possible: [N, G] by goal.
+        order: [N, G] goals, the first first; None: as they are listed.
+    """
+    if order is None:
+        order = np.broadcast_to(np.arange(possible.shape[1]), possible.shape)
+    possible = np.take_along_axis(possible, order, 1)
+    place = possible.cumsum(1) - 1
+    env, column = np.nonzero(possible & (place < most))
+    found = np.full((len(possible), place[env, column].max(initial=-1) + 1), NONE, np.int32)
+    found[env, place[env, column]] = order[env, column]
+    return found
+
+
+def worths(goals: Sequence[str], known: Knowledge) -> list[float]:
+    """What the environment's knowledge says that each goal is worth, in (0, 1]; 1 if it says nothing."""
     slots = known.get("slots", {})
-    found = (entry for entry in known.get("goals", ()) if Pattern(entry["goal"], slots).whole(goal) is not None)
-    return max((entry.get("worth", 1.0) for entry in found), default=1.0)
+    said = [(Pattern(entry["goal"], slots), entry.get("worth", 1.0)) for entry in known.get("goals", ())]
+    return [max((worth for form, worth in said if form.whole(goal) is not None), default=1.0) for goal in goals]

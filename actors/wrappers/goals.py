@@ -26,7 +26,8 @@ import envs
 from actors.language import WhenAway
 from actors.suggestions.asked import REACHED, Suggestions
 from actors.suggestions.premises import Premises, Reachable, rules
-from actors.suggestions.ranked import Likeness, Order
+from actors.suggestions.ranked import Likeness, Order, first
+from actors.suggestions.rows import NONE, Rows, filled, grown, packed, unpacked, wider
 from actors.suggestions.vocabulary import Embed, Endings, Vocabulary
 from actors.wrappers import Setting
 from envs.api import DenseEnv, EnvSpec, Field, Observation, Transition, Wrapper
@@ -46,10 +47,7 @@ COUNTS = ("good", "early", "senseless", "paid", "episodes_told", "episodes_paid"
 goal of this environment; rewards; episodes in which it was given, and of these, rewarded; steps in which it made sense,
 and of these, was given. Every `COUNT_EVERY`-th step is counted."""
 
-_NONE = -1
-
 Suggested = Suggestions | Reachable | Likeness
-Rows = NDArray[np.int32]
 
 
 def part(config: Configuration) -> GoalsConfig | None:
@@ -123,15 +121,16 @@ class Goals(Wrapper):
         known = envs.knowledge(spec.id)
         self.words = Vocabulary(known.get("synonyms", ()), embed, Endings(known))
         self._own_goals = np.array([self.words.goal(name) for name in spec.goals], np.int32)  # of the world
-        self._order = Order(config.order, spec.goals, known)
+        limited = config.source == "oracle" and config.limit is not None
+        self._order = Order(config.order, spec.goals, known) if limited else None
         every = spec.action_names if config.source == "actions" else ()
         self._actions = np.array([self.words.goal(name) for name in every], np.int32)
         self.size = most(config, spec)
         width = self._width(0)
-        self._suggested = np.full((n, width), _NONE, np.int32)
+        self._suggested = np.full((n, width), NONE, np.int32)
         self._offered = self._suggested.copy()  # those that have not been reached
         self._reached = np.zeros((n, 0), np.bool_)  # by meaning
-        self._answers = np.full((1, width), _NONE, np.int32)  # row 0: not answered
+        self._answers = np.full((1, width), NONE, np.int32)  # row 0: not answered
         self._answer_of = np.zeros(0, np.int32)  # by text id of the situation: its row
         self._asked = np.zeros(0, np.bool_)
         self._event_of = np.zeros(0, np.int32)  # by text id of an event: its event + 1, 0: not looked up
@@ -207,7 +206,7 @@ class Goals(Wrapper):
 
     def _penalties(self, event: Rows) -> NDArray[np.float32]:
         """The reward for events that were not suggested, whether they were reached before or not, and for failures."""
-        suggested = np.where(self._over(), np.int32(_NONE), self._suggested)
+        suggested = np.where(self._over(), np.int32(NONE), self._suggested)
         alike = self.words.similarity[event[:, None], suggested] > self.config.threshold
         unwanted = (event >= 0) & ~alike.any(1)
         unwanted_costs, failed_costs = (np.float32(self.config.penalties.get(of, 0)) for of in ("unwanted", "failed"))
@@ -215,21 +214,21 @@ class Goals(Wrapper):
         return taken
 
     def _event_numbers(self) -> Rows:
-        """What was done in the last step, [N]; `_NONE` for nothing of note."""
+        """What was done in the last step, [N]; `NONE` for nothing of note."""
         events = self.events
-        self._event_of = _grown(self._event_of, max(1, len(self.texts)))
+        self._event_of = grown(self._event_of, max(1, len(self.texts)))
         for text in np.unique(events[(events >= 0) & (self._event_of[events] == 0)]).tolist():
             self._event_of[text] = 1 + self.words.event(self.texts[text])
         self._make_room()
-        found_events: Rows = np.where(events >= 0, self._event_of[events] - 1, _NONE)
+        found_events: Rows = np.where(events >= 0, self._event_of[events] - 1, NONE)
         return found_events
 
     def _left(self) -> Rows:
-        """The suggested goals [N, K] that still count; the others are `_NONE`."""
+        """The suggested goals [N, K] that still count; the others are `NONE`."""
         gone = self._over()
         if self.config.novelty:
             gone |= self._reached[np.arange(self.num_envs)[:, None], self.words.meaning[self._suggested]]
-        return np.where(gone, np.int32(_NONE), self._suggested)
+        return np.where(gone, np.int32(NONE), self._suggested)
 
     def _over(self) -> NDArray[np.bool_]:
         """Which of the suggested goals are ended by others that were reached, [N, K]."""
@@ -248,7 +247,7 @@ class Goals(Wrapper):
         """Statistics of the running episodes of these envs."""
         for of_episode in (self._reached, self._told_in_episode, self._paid_in_episode):
             of_episode[index] = False
-        self._suggested[index] = _NONE
+        self._suggested[index] = NONE
         self.away[index] = 0
 
     def _tell(self) -> None:
@@ -271,16 +270,10 @@ class Goals(Wrapper):
 
     def _possible(self) -> Rows:
         """The goals that make sense now, [N, K], the first of them if there are more than K."""
-        possible = self.possible_goals()
-        order = np.broadcast_to(np.arange(possible.shape[1]), possible.shape)
-        if self.size < possible.shape[1]:
-            order = self._order.of(self.texts.texts(self.situations()))
-            possible = np.take_along_axis(possible, order, 1)
-        place = possible.cumsum(1) - 1
-        env, column = np.nonzero(possible & (place < self.size))
-        found = np.full((self.num_envs, self._width(place[env, column].max(initial=-1) + 1)), _NONE, np.int32)
-        found[env, place[env, column]] = self._own_goals[order[env, column]]
-        return found
+        order = self._order and self._order.of(self.texts.texts(self.situations()))
+        goals = first(self.possible_goals(), self.size, order)
+        found = np.where(goals < 0, np.int32(NONE), self._own_goals[goals])
+        return filled(found, self._width(goals.shape[1]))
 
     def _width(self, needed: int) -> int:
         """Columns for this many goals at once. The observation has places for all; other costs depend on the goals in
@@ -293,7 +286,7 @@ class Goals(Wrapper):
         assert self._suggestions is not None, "sources that ask a model get its suggestions"
         situations = self._situations()
         known = len(self.texts)
-        self._answer_of, self._asked = _grown(self._answer_of, known), _grown(self._asked, known)
+        self._answer_of, self._asked = grown(self._answer_of, known), grown(self._asked, known)
         new = np.unique(situations[~self._asked[situations]])
         self._asked[new] = True
         if len(new):
@@ -302,7 +295,7 @@ class Goals(Wrapper):
         for situation, goals in (self._suggestions.wait() if waits else self._suggestions.poll()).items():
             self._learn(situation, goals)
         row = self._answer_of[situations]
-        self._suggested = _filled(self._suggested, self._answers.shape[1])
+        self._suggested = filled(self._suggested, self._answers.shape[1])
         held = (row == 0) & (self._when_away == "cached") & (self._suggested >= 0).any(1)
         self._suggested = np.where(held[:, None], self._suggested, self._answers[row])
         self.status[:] = np.where(row > 0, ANSWERED, np.where(held, HELD, MISSING))
@@ -324,11 +317,11 @@ class Goals(Wrapper):
         """Process an answer."""
         rows = [self.words.goal(name) for name in goals][: self.size]
         own, width = len(self._answers), max(self._answers.shape[1], self._suggested.shape[1], self._width(len(rows)))
-        answer = _filled(np.array([rows], np.int32).reshape(1, -1), width)
-        self._answers = np.concatenate([_filled(self._answers, width), answer])
+        answer = filled(np.array([rows], np.int32).reshape(1, -1), width)
+        self._answers = np.concatenate([filled(self._answers, width), answer])
         # Shuffled: one of the answers so far, including this one; it depends only on the situation's words.
         row = 1 + text_hash(situation) % own if self.config.shuffled else own
-        self._answer_of = _grown(self._answer_of, len(self.texts))
+        self._answer_of = grown(self._answer_of, len(self.texts))
         self._answer_of[self.texts.intern(situation)] = row
 
     def _texts(self, goals: Rows) -> Rows:
@@ -343,11 +336,11 @@ class Goals(Wrapper):
         """Columns for new goals and meanings. The last is for no goal, and stays False."""
         meanings, goals = len(self.words.meanings) + 1, len(self.words.meaning)
         self._reached[:, -1:] = False
-        self._reached = _wider(self._reached, meanings)
+        self._reached = wider(self._reached, meanings)
         self._told_in_episode, self._paid_in_episode = (
-            _wider(of_episode, goals) for of_episode in (self._told_in_episode, self._paid_in_episode)
+            wider(of_episode, goals) for of_episode in (self._told_in_episode, self._paid_in_episode)
         )
-        self._counts = _wider(self._counts.T, goals).T
+        self._counts = wider(self._counts.T, goals).T
 
     # ---- statistics ---------------------------------------------------------------------------------------------
 
@@ -389,8 +382,8 @@ class Goals(Wrapper):
     def state(self) -> dict[str, NDArray[Any]]:
         """Reached and current goals; answers come again from the service, which asks no question twice."""
         own = {
-            "goals": _packed(self.words.goals),
-            "meanings": _packed(list(self.words.meanings)),
+            "goals": packed(self.words.goals),
+            "meanings": packed(list(self.words.meanings)),
             "reached": self._reached.copy(),
             "suggested": self._suggested.copy(),
             "away": self.away.copy(),
@@ -399,40 +392,11 @@ class Goals(Wrapper):
 
     def restore(self, state: dict[str, NDArray[Any]]) -> Observation:
         obs, own = self.env.restore(state), self._own(state)
-        goals = np.array([self.words.goal(name) for name in _unpacked(own["goals"])] + [_NONE], np.int32)
-        meanings = [self.words.means(name) for name in _unpacked(own["meanings"])]
+        goals = np.array([self.words.goal(name) for name in unpacked(own["goals"])] + [NONE], np.int32)
+        meanings = [self.words.means(name) for name in unpacked(own["meanings"])]
         self._make_room()
         self._reached[:] = False
         self._reached[:, meanings] = own["reached"][:, : len(meanings)]
         self._suggested = goals[own["suggested"]]
         self.away[:] = own["away"]
         return self._begun(obs)
-
-
-def _grown(column: NDArray[Any], length: int) -> NDArray[Any]:
-    """`column` with room for at least `length`; new entries are 0."""
-    if len(column) >= length:
-        return column
-    return np.concatenate([column, np.zeros(2 * length - len(column), column.dtype)])
-
-
-def _wider(table: NDArray[Any], columns: int) -> NDArray[Any]:
-    """`table` with at least this many columns; new entries are 0."""
-    missing = columns - table.shape[1]
-    return np.pad(table, ((0, 0), (0, missing))) if missing > 0 else table
-
-
-def _filled(goals: Rows, columns: int) -> Rows:
-    """Goals [N, K] in at least this many columns; new entries are no goal."""
-    missing = max(0, columns - goals.shape[1])
-    return np.pad(goals, ((0, 0), (0, missing)), constant_values=_NONE)
-
-
-def _packed(names: Sequence[str]) -> NDArray[np.uint8]:
-    """Names as an array, because a state consists of arrays."""
-    return np.frombuffer("\n".join(names).encode(), np.uint8)
-
-
-def _unpacked(names: NDArray[np.uint8]) -> list[str]:
-    text = names.tobytes().decode()
-    return text.split("\n") if text else []

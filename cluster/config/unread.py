@@ -140,6 +140,11 @@ SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run makes ine
         "without method.goals.source=oracle and method.goals.limit",
     ),
     (
+        r"method\.goals\.prompt",
+        lambda c: c.method.part(GoalsConfig).source == "model",
+        "with method.goals.source={method.goals.source}",
+    ),
+    (
         r"method\.intrinsic\.(?!name$).+",
         lambda c: c.method.part(IntrinsicConfig).name != NONE,
         "with method.intrinsic.name=none",

@@ -5,7 +5,7 @@ import pytest
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
-from actors.suggestions.ranked import Likeness, Order, worth
+from actors.suggestions.ranked import Likeness, Order, worths
 from actors.wrappers import Setting
 from actors.wrappers import goals as wrapper
 from cluster.config.overrides import ConfigError
@@ -122,9 +122,7 @@ def test_without_a_limit_the_oracle_gives_all_in_the_order_of_the_environment():
 
 def test_depth_is_read_from_goals_with_slots_too():
     known = envs.knowledge("babyai")
-    assert worth("go to the red ball", known) == 0.6
-    assert worth("pick up the red ball", known) == 1.0
-    assert worth("sing", known) == 1.0
+    assert worths(["go to the red ball", "pick up the red ball", "sing"], known) == [0.6, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,14 @@ def test_a_minibatch_beyond_the_replay_is_refused():
             "learner.ppo.epochs=2 has no effect with method=random and no stage that tra",
         ),
         (["method.goals.limit=3"], "method.goals.limit=3 has no effect with method.goals.source=none"),
+        (
+            ["method=ellm", "env=crafter", "method.goals.source=oracle", "method.goals.order=name"],
+            "method.goals.order=name has no effect without method.goals.source=oracle and method.goals.limit",
+        ),
+        (
+            ["method=ellm", "env=crafter", "method.goals.source=likeness", "method.goals.prompt=listed"],
+            "method.goals.prompt=listed has no effect with method.goals.source=likeness",
+        ),
         (["method.intrinsic.scale=2"], "method.intrinsic.scale=2.0 has no effect with method.intrinsic.name=none"),
         (["method.shaping.window=3"], "method.shaping.window=3 has no effect with method.shaping.potential=none"),
         (

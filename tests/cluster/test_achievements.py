@@ -1,7 +1,9 @@
 """Success rates of achievements and their score: of training, across stops, and of held-out episodes."""
 
+import html
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -113,3 +115,19 @@ def test_an_evaluation_tells_the_score_of_its_held_out_episodes(tmp_path):
     assert all(rate["n"] == 12 for rate in found["rates"].values())
     assert found["score"] == pytest.approx(plain([100 * rate["rate"] for rate in found["rates"].values()]))
     assert found["rates"]["collect_sapling"]["rate"] > 0
+
+
+@pytest.mark.parametrize("name", ["crafter_board", "crafter_board_goals"])
+def test_the_boards_experiments_run_and_their_page_shows_the_score(tmp_path, name):
+    words = [f"experiment={name}", "env.length=40", "policy.channels=[2]", "actors.steps=16", "learner.minibatch=32"]
+    words += ["learner.env_steps=512", "evaluate.every=0", "evaluate.episodes=4", "evaluate.videos=0"]
+    assert controller.run(config(tmp_path, "it", *words)) == 0
+    told, with_goals = rows(tmp_path / "it"), name.endswith("goals")
+    assert told[-1]["crafter/score"] > 0
+    assert ("rewards/goal" in told[-1]) == with_goals
+    page = html.unescape((tmp_path / "it/report.html").read_text())
+    assert "Crafter's board" in page
+    assert re.search(rf"this run<[^>]*><[^>]*>{told[-1]['crafter/score']:.1f}<", page)
+    assert "env.length=40 is another rule than the board's" in page
+    assert ("a language model was told captions and suggested goals" in page) == with_goals
+    assert "pictures and goals" not in page

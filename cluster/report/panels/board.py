@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from cluster.metrics.statistics import Estimate, spread_name
+from cluster.metrics.statistics import Estimate, over_seeds, spread_name
 from cluster.report import plots
-from cluster.report.outcome import Arms, largest, overall
+from cluster.report.outcome import Arms, largest
 from cluster.report.page import count, figure, percent, rate, section, table, text
 from cluster.runs.run_data import Run, estimate, number, part, seeds
 
@@ -58,7 +58,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
     arms = {arm: group for arm, group in arms.items() if group}
     if not arms:
         return ""
-    ours = {arm: own for arm, group in arms.items() if (own := overall([_estimate(run) for run in group]))}
+    ours = {arm: over_seeds([_estimate(run) for run in group]) for arm, group in arms.items()}
     published = {p.name: Estimate(p.score / 100, p.score / 100, p.score / 100) for p in PUBLISHED}
     found = published | ours
     names = sorted(found, key=lambda name: -found[name].value)
@@ -75,6 +75,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
         text(MEANING + (f" Brackets: {spread_name(seeds(most))}." if len(most) > 1 else "")),
         *map(text, notes),
         text(PRIVILEGED),
+        text(f"Success rates of {most[0].name}:") if len(runs) > 1 else "",
         _achievements(most[0]),
     )
 
@@ -99,9 +100,11 @@ def _shown(found: Estimate, runs: int) -> str:
 
 def _sees(run: Run) -> str:
     observed = part(run.config, "env").get("observe") or ["pixels"]
+    seen = ["pictures" if name == "pixels" else str(name) for name in observed]
     goals = part(run.config, "method", "goals")
-    told = goals.get("source", "none") != "none" and bool(goals.get("told"))
-    return " and ".join([", ".join("pictures" if name == "pixels" else name for name in observed), *["goals"] * told])
+    if goals.get("source", "none") != "none" and goals.get("told"):
+        seen.append("goals")
+    return " and ".join(seen)
 
 
 def _differences(runs: Sequence[Run]) -> Iterator[str]:

@@ -29,7 +29,8 @@ def wider(table: NDArray[Any], columns: int) -> NDArray[Any]:
 def filled(goals: Rows, columns: int) -> Rows:
     """Goals [N, K] in at least this many columns; new entries are no goal."""
     missing = max(0, columns - goals.shape[1])
-    return np.pad(goals, ((0, 0), (0, missing)), constant_values=NONE)
+    result: Rows = np.pad(goals, ((0, 0), (0, missing)), constant_values=NONE)
+    return result
 
 
 def packed(names: Sequence[str]) -> NDArray[np.uint8]:

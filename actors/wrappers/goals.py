@@ -270,7 +270,7 @@ class Goals(Wrapper):
 
     def _possible(self) -> Rows:
         """The goals that make sense now, [N, K], the first of them if there are more than K."""
-        order = self._order and self._order.of(self.texts.texts(self.situations()))
+        order = None if self._order is None else self._order.of(self.texts.texts(self.situations()))
         goals = first(self.possible_goals(), self.size, order)
         found = np.where(goals < 0, np.int32(NONE), self._own_goals[goals])
         return filled(found, self._width(goals.shape[1]))

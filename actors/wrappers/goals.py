@@ -302,7 +302,7 @@ class Goals(Wrapper):
 
     def _situations(self) -> NDArray[np.int32]:
         """Text ids of the running states [N], with what was reached before them if the model is told."""
-        situations = self.situations()
+        situations: NDArray[np.int32] = self.situations()
         if not self.config.told_reached:
             return situations
         self._make_room()

@@ -14,7 +14,7 @@ from cluster.report.outcome import Arms, largest
 from cluster.report.page import count, figure, percent, rate, section, table, text
 from cluster.runs.run_data import Run, estimate, number, part, seeds
 
-SUBJECT, ORDER = "agents", 15
+SUBJECT, ORDER = "agents", 18
 WORLD, FAMILY, STEPS, HERE = "crafter/Standard", "crafter/", 1_000_000, "this page"
 
 

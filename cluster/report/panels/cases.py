@@ -1,4 +1,4 @@
-"""What a report says of a language policy in other words and worlds: a row a case, in the order they are listed in."""
+"""Held-out success by kind of task; and of a language policy in other words and worlds, a row a case in their order."""
 
 from __future__ import annotations
 
@@ -6,15 +6,36 @@ from collections.abc import Mapping, Sequence
 
 from cluster.metrics.statistics import Estimate, spread_name
 from cluster.report.compare import shown
-from cluster.report.outcome import FEW_ARMS, Arms, measure, overall
-from cluster.report.page import join, percent, section, subtitle, table, text
+from cluster.report.outcome import FEW_ARMS, Arms, by_kind, kinds_figure, kinds_of, largest, measure, overall
+from cluster.report.page import count, join, percent, rate, section, subtitle, table, text
 from cluster.runs.run_data import Row, Run, between, estimate, part, seeds
 
-SUBJECT, ORDER = "agents", 60
+SUBJECT, ORDER = "agents", 50
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
-    """The section, as HTML; "" where there was no generalise stage. Of many arms, only what counts is shown."""
+    """The sections, as HTML; "" where neither an evaluate nor a generalise stage is finished."""
+    return join(_task_kinds(groups), _cases(groups))
+
+
+def _task_kinds(groups: Arms) -> str:
+    """Success by kind; "" where no evaluate stage is finished, and of worlds with a score and one kind."""
+    found = {arm: by_kind(group) for arm, group in groups.items()}
+    kinds = kinds_of(found)
+    if not kinds:
+        return ""
+    rows = []
+    for kind in kinds:
+        for arm, entries in found.items():
+            total = overall(entries.get(kind, []))
+            rows.append((kind, *([arm] if len(groups) > 1 else []), rate(total), count(total.n if total else None)))
+    head = ["task kind", *(["settings"] if len(groups) > 1 else []), "success", "episodes"]
+    words = f"Whiskers and brackets: {spread_name(seeds(largest(groups)))}."
+    return section("Success by task kind", kinds_figure(found), table(head, rows), text(words))
+
+
+def _cases(groups: Arms) -> str:
+    """Success by case; "" where there was no generalise stage. Of many arms, only what counts is shown."""
     given = {arm: played for arm, group in groups.items() if (played := [run for run in group if run.cases])}
     if not given:
         return ""

@@ -30,7 +30,12 @@ def test_the_demo_unlocks_three_achievements_more_than_random_actions(tmp_path):
 @pytest.mark.slow
 def test_dqn_learns_from_suggested_goals(tmp_path):
     words = ["experiment=ellm_crafter", "env.id=crafter/Named", "env.observe=[view,items,feelings]", "policy.stack=1"]
-    words += ["learner.minibatch=512", "learner.learning_rate=2e-4", "learner.env_steps=150000", "learner.autocast=auto"]
+    words += [
+        "learner.minibatch=512",
+        "learner.learning_rate=2e-4",
+        "learner.env_steps=150000",
+        "learner.autocast=auto",
+    ]
     words += ["learner.dqn.decay_steps=100000", "learner.dqn.keep=memory", "actors.n=1", "actors.envs=32"]
     words += ["actors.steps=8", "llm.errors=0.4"]
     agent = learned(tmp_path, "dqn", *words)

@@ -1,5 +1,7 @@
-"""In Crafter, goals that a scripted model suggests teach an agent more than chance does: by PPO, as the demo has it, and by
-DQN on frozen sentence embeddings, as published."""
+"""In Crafter, goals that a scripted model suggests teach an agent more than chance does.
+
+By PPO, as the demo has it, and by DQN on frozen sentence embeddings, as published.
+"""
 
 import json
 import subprocess

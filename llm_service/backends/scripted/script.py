@@ -165,7 +165,7 @@ class Script:
         return f"The first is worth {first:.1f} to me and the second {second:.1f}.\nverdict: {verdict}"
 
     def _caption_trajectory(self, inputs: Mapping[str, Any], chance: Chance) -> str:
-        """What was reached. Wrong: something else; mistimed: one thing that was not; senseless: no goal at all.
+        """What was reached. Wrong: something else; early: one thing that was not; senseless: no goal at all.
 
         Of many things, it names the last and some earlier ones, in order.
         """

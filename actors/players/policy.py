@@ -62,10 +62,10 @@ class TorchPlayer(LogitsPlayer):
         return other
 
     def act(self, obs: Observation, state: NDArray[Any] | None, random: NDArray[np.float32] | None) -> Acted:
-        """As `Player`. With action values, a random number below epsilon selects any action; only the other envs need
-        a pass. What is selected at random has the log-probability of that, whether or not it is the best action."""
+        """As `Player`. Of an epsilon-greedy policy, a random number below epsilon selects any action; only the other
+        envs need a pass. What is selected at random has the log-probability of that, the best action or not."""
         q = self.policy.q
-        if q is None or random is None or state is not None:
+        if q is None or not q.greedy or random is None or state is not None:
             return super().act(obs, state, random)
         epsilon, n = float(q.epsilon), q.actions
         action = np.minimum(random / max(epsilon, 1e-9) * n, n - 1).astype(np.int64)

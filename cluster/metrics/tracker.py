@@ -10,6 +10,7 @@ has every row in any case. If this process is killed, the other one reads the en
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import queue
@@ -140,6 +141,12 @@ class Tracker:
                 self._troubled = answer.get("troubled", self._troubled)
                 if "told" in answer:
                     self._note(f"{self._name}: {answer['told']}")
+
+
+def without(module: str, package: str) -> str:
+    """What to do where the module of a sink's client is not installed; empty if it is."""
+    there = importlib.util.find_spec(module)
+    return "" if there else f"run.sinks=[{module}] needs the package {package}: {INSTALL}"
 
 
 def masked(text: str) -> str:

@@ -28,6 +28,8 @@ class ActionValues(nn.Module):
 
     epsilon: Tensor
     support: Tensor
+    greedy = True
+    """Whether it takes the best action where epsilon does not act. Heads with another `behaviour` set this to false."""
 
     def __init__(self, actions: int, atoms: int, v_min: float, v_max: float) -> None:
         super().__init__()

@@ -141,6 +141,23 @@ def test_bfloat16_learns_what_float32_learns_within_its_precision(env, network, 
     np.testing.assert_allclose(said, told, rtol=0.05, atol=0.01)
 
 
+def test_who_acts_explores_in_the_share_of_epsilon_and_is_greedy_elsewhere():
+    dqn, actor = learner_of(policy={"memory": "none"})
+    apart(dqn)
+    dqn.q.epsilon.fill_(0.4)
+    player, n = actor.player, 4000
+    player.load(get_weights(dqn.policy), 0)
+    player.begin(actor.env)
+    obs = {name: np.repeat(value[:1], n, 0) for name, value in actor.env.begin().items()}
+    best = player.step({name: value[:1] for name, value in obs.items()})[0].argmax()
+    acted = player.act(obs, None, np.random.default_rng(0).random(n, np.float32))
+    shares = np.bincount(acted.action, minlength=3) / n
+    for action, share in enumerate(shares):
+        wanted = 0.4 / 3 + 0.6 * (action == best)
+        assert share == pytest.approx(wanted, abs=4 * (wanted * (1 - wanted) / n) ** 0.5)
+    assert (acted.action[acted.log_prob > np.log(0.5)] == best).all()
+
+
 def test_what_computes_in_bfloat16_is_always_the_rounded_policy_and_target(monkeypatch, tmp_path):
     monkeypatch.setattr(precision, "has_bfloat16", lambda: True)
     dqn, actor = learner_of("toy/Line", "texts", {"autocast": "bfloat16"}, target_every=64, samples_per_insert=1.0)

@@ -157,6 +157,15 @@ def test_behaviour_is_a_softmax_over_values_and_a_share_of_any_action():
         assert largest.tolist() == [3.0, 1e4]
 
 
+def test_who_acts_samples_from_the_softmax_without_any_epsilon():
+    actors, wrappers = ActorsConfig(n=1, envs=8, steps=32), {"history": CONFIG}
+    actor = RolloutActor(ActorSetup(WORLD, OPTIONS, SPEC, actors, CONFIG, 1, True, None, wrappers), 0)
+    actor.player.policy.q.epsilon.fill_(0.0)
+    _, chunk = actor.rollout(get_weights(actor.player.policy), 0)
+    assert np.bincount(chunk.action.ravel(), minlength=6).min() > 10, "values that hardly differ make no choice"
+    np.testing.assert_allclose(chunk.log_prob, np.log(1 / 6), atol=0.5)
+
+
 # ---- learning -------------------------------------------------------------------------------------------------------
 
 

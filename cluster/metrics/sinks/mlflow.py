@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
 from collections.abc import Sequence
 
 from cluster.metrics.sinks import Followed, Sink
-from cluster.metrics.tracker import INSTALL, About, Tracker, Update, masked
+from cluster.metrics.tracker import About, Tracker, Update, masked, without
 
 STATUS = {"done": "FINISHED", "stopped": "KILLED", "crashed": "FAILED"}
 PARAMS, METRICS = 100, 1000  # how many fit into one request
 
 
 def missing() -> str:
-    there = importlib.util.find_spec("mlflow")
-    return "" if there else f"run.sinks=[mlflow] needs the package mlflow-skinny: {INSTALL}"
+    return without("mlflow", "mlflow-skinny")
 
 
 def make(run: Followed) -> Sink:

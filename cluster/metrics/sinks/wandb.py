@@ -6,20 +6,18 @@ down after a return to a checkpoint, which W&B's own step may not: so `env_steps
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import secrets
 from collections.abc import Sequence
 
 from cluster.metrics.sinks import Followed, Sink
-from cluster.metrics.tracker import FOLDER, INSTALL, About, Tracker, Update
+from cluster.metrics.tracker import FOLDER, About, Tracker, Update, without
 
 EXIT_CODES = {"done": 0, "stopped": 3, "crashed": 1}
 
 
 def missing() -> str:
-    there = importlib.util.find_spec("wandb")
-    return "" if there else f"run.sinks=[wandb] needs the package wandb: {INSTALL}"
+    return without("wandb", "wandb")
 
 
 def make(run: Followed) -> Sink:

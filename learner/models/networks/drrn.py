@@ -62,6 +62,7 @@ class Relevance(ActionValues):
     """Q of A actions by their names. It acts by a softmax over Q, and with probability epsilon at random."""
 
     names: Tensor
+    greedy = False
 
     def __init__(self, names: tuple[str, ...], config: PolicyConfig) -> None:
         super().__init__(len(names), config.atoms, config.v_min, config.v_max)

@@ -126,7 +126,7 @@ class Goals(Wrapper):
         every = spec.action_names if config.source == "actions" else ()
         self._actions = np.array([self.words.goal(name) for name in every], np.int32)
         self.size = most(config, spec)
-        width = self._width(0)
+        width = self._width(len(self._actions))
         self._suggested = np.full((n, width), NONE, np.int32)
         self._offered = self._suggested.copy()  # those that have not been reached
         self._reached = np.zeros((n, 0), np.bool_)  # by meaning

@@ -111,16 +111,20 @@ def test_there_is_no_reward_without_the_event_that_a_told_goal_names(name):
     assert paid > 5
 
 
-def test_without_novelty_a_goal_pays_whenever_it_is_reached():
+@pytest.mark.parametrize("told", [True, False])
+def test_without_novelty_a_goal_pays_whenever_it_is_reached(told):
+    def everything(novelty, env):
+        return begun(GoalsConfig(source="actions", novelty=novelty, told=told), env)
+
     twice = []
     for novelty in (True, False):
         env = world(1, length=20)
-        goals = begun(GoalsConfig(source="actions", novelty=novelty), env)
+        goals = everything(novelty, env)
         twice.append(sum(float(reward(goals, [event(env, "do nothing")])[0]) for _ in range(10)))
     # Doing nothing is no event in the strict or loose sense: nobody is paid for it.
     assert twice == [0.0, 0.0]
     worlds = [world(4, success="any", length=20) for _ in range(2)]
-    both = [begun(GoalsConfig(source="actions", novelty=n), env) for n, env in zip((True, False), worlds, strict=True)]
+    both = [everything(novelty, env) for novelty, env in zip((True, False), worlds, strict=True)]
     sums = np.zeros((2, 4))
     for _ in range(6):
         sums += [reward(goals, np.full(4, event(env, "drink water"))) for goals, env in zip(both, worlds, strict=True)]

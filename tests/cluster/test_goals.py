@@ -43,6 +43,17 @@ def journal(folder):
     return [json.loads(line) for line in (folder / "llm" / "journal.jsonl").read_text().splitlines()]
 
 
+ARMS = sorted(file.stem for file in (ROOT / "configs/experiment").glob("ellm_crafter_small*.yaml"))
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_every_arm_of_the_small_experiment_plays_and_learns(tmp_path, arm):
+    words = [word for word in INLINE if not word.startswith(("experiment=", "learner.env_steps=", "sync="))]
+    words += ["learner.env_steps=300", f"run.folder={tmp_path}", "run.name=arm"]
+    assert run(compose([f"experiment={arm}", *words])) == 0
+    assert rows(tmp_path / "arm")[-1]["env_steps"] >= 300
+
+
 def test_each_situation_is_asked_about_once_and_the_journal_replays_the_run_bit_for_bit(tmp_path):
     words = [*INLINE, f"run.folder={tmp_path}"]
     assert run(compose([*words, "run.name=first"])) == 0

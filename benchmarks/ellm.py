@@ -54,6 +54,7 @@ from benchmarks.peers.ellm_world import EVENTS, Payment, World
 from benchmarks.train import PATIENCE, WARM_UP_UPDATES, Rows, better_of, run_ours, steady
 from envs.crafter.rules import SENSIBLE
 from learner.goals import GoalsConfig
+from learner.optim.precision import has_bfloat16
 from llm_service.embedding import embed_one
 
 EXPERIMENT = ("method=ellm", "env=crafter", "env.id=crafter/Text", "env.success=loose")  # the same words as the peer's
@@ -289,9 +290,9 @@ def to_4_achievements(options: Options) -> Report:
                 "experiment=ellm_crafter_small",
                 f"seed={seed}",
                 "learner.env_steps=500000",
-                "evaluate.every=25000",
+                "evaluate.every=50000",
             ]
-            words += ["evaluate.validation_episodes=64", "evaluate.videos=0", "cluster.dashboard=false"]
+            words += ["evaluate.validation_episodes=32", "evaluate.videos=0", "cluster.dashboard=false"]
             begun = time.monotonic()
             try:
                 seconds.append(run_ours(words, partial(arrived, begun), CAP, "evaluate"))
@@ -301,7 +302,8 @@ def to_4_achievements(options: Options) -> Report:
         return statistics.median(seconds)
 
     def theirs() -> float:
-        answer = run_peer(OWN, "ellm_climb", ["--until", str(ENOUGH), "--cap", str(CAP), "--threads", "0"], 2 * CAP)
+        words = ["--until", str(ENOUGH), "--cap", str(CAP), "--threads", "0", *["--bfloat16"] * has_bfloat16()]
+        answer = run_peer(OWN, "ellm_climb", words, 2 * CAP)
         told = ", ".join(f"{n:.1f} after {seconds:.0f} s" for seconds, _, n in answer["curve"][::4])
         notes["published_loop"] += f"; peer: {told}" + ("" if answer["reached"] else ": it did not get there")
         return float(answer["seconds"])

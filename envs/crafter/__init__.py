@@ -63,6 +63,10 @@ class Config(Part):
     """An episode ends when its task is reached."""
 
 
+_SCORES = {"achievements": "achievements unlocked", "crafter": "points of Crafter's reward", "none": ""}
+"""What an episode's return counts, by reward, where no task is given."""
+
+
 def names() -> list[str]:
     """Standard: Crafter's actions and rules. Text: every verb with every noun, and Named: the 27 events, both with the
     rules of Du et al. 2023."""
@@ -101,7 +105,7 @@ def spec(name: str, config: Config) -> EnvSpec:
         words=words(observed, (*GOALS, *sayings(_rules(name, config)))),
         task_kinds=(config.task or "survive",),
         captioned=any(field in TEXTS for field in observed),
-        score="achievements unlocked" if not pursued and (config.reward or default) == "achievements" else "",
+        score="" if pursued else _SCORES[config.reward or default],
         eventful=True,
         counts=ACHIEVEMENTS,
         goals=GOALS,

@@ -29,7 +29,7 @@ ERROR = 1.3e-4
 
 Words = NDArray[np.int64]  # [256]
 Layer = NDArray[np.float32]  # [64, 64]
-Line = NDArray[np.float32]  # [64]
+Line = NDArray[np.float32]  # [4, 64]
 
 _SHARES = (GRADIENTS3 / NORM_CONSTANT3).astype(np.float32)
 _GRADIENTS = len(GRADIENTS3) // 3
@@ -55,14 +55,13 @@ def shuffled(seed: int) -> tuple[Words, Words]:
 def layer(z: int, across: float, down: float, grid: Words, gradients: Words, out: Layer) -> None:
     """Write the noise at (x / across, y / down, z) into cells [x, y] of `out`; it is of [-1, 1]."""
     out[:] = 0
-    # for each cell of a row: how far along y from the nearest point, and a gradient's share in three directions
-    away, along_x, along_y = np.empty(AREA, np.float32), np.empty(AREA, np.float32), np.empty(AREA, np.float32)
-    along_z = np.empty(AREA, np.float32)
+    nearest = np.empty((4, AREA), np.float32)
+    away, along_x, along_y, along_z = nearest[0], nearest[1], nearest[2], nearest[3]
     for k in range(-_HIGHEST, _HIGHEST + 1):
         w, room = z + k / 3, 2 - k * k / 9
         reach = sqrt(room)
         for u in range(ceil(-reach - w), floor((AREA - 1) / across + reach - w) + 1):
-            _find(z, k, u, down, grid, gradients, away, along_x, along_y, along_z)
+            _find(z, k, u, down, grid, gradients, nearest)
             first, last = ceil((u + w - reach) * across), floor((u + w + reach) * across)
             for x in range(max(first, 0), min(last, AREA - 1) + 1):
                 dx = np.float32(x / across - (u + w))
@@ -77,31 +76,21 @@ def layer(z: int, across: float, down: float, grid: Words, gradients: Words, out
 
 
 @compiled
-def _find(
-    z: int,
-    k: int,
-    u: int,
-    down: float,
-    grid: Words,
-    gradients: Words,
-    away: Line,
-    along_x: Line,
-    along_y: Line,
-    along_z: Line,
-) -> None:
-    """For each cell of a row, the nearest of the points of k and u."""
+def _find(z: int, k: int, u: int, down: float, grid: Words, gradients: Words, nearest: Line) -> None:
+    """For each cell of a row, which of the points of k and u is nearest: how far along y it is from there, and its
+    gradient's share per unit of d along x, along y and, times the distance to the plane, along z."""
     w, step = z + k / 3, np.float32(1 / down)
     c = (3 * z + k - u - floor(-3 - w)) // 6
     first = 0
     while first < AREA:
         v = 3 * z + k - u - 6 * c
-        # opensimplex numbers a point (u + c, v + c, c)
-        place = gradients[(grid[(grid[(u + c) & 255] + v + c) & 255] + c) & 255]
-        gx, gy, gz = _SHARES[place], _SHARES[place + 1], _SHARES[place + 2] * np.float32(-k / 3)
-        dy = np.float32(first / down - (v + w))
         last = min(max(first, ceil((v + w + 3) * down)), AREA)
-        some_away, some_x, some_y, some_z = away[first:last], along_x[first:last], along_y[first:last], along_z[first:last]
+        place = gradients[(grid[(grid[(u + c) & 255] + v + c) & 255] + c) & 255]  # of (u + c, v + c, c)
+        dy = np.float32(first / down - (v + w))
+        away = nearest[0][first:last]
         for i in range(last - first):
-            some_away[i] = dy + np.float32(i) * step
-            some_x[i], some_y[i], some_z[i] = gx, gy, gz
+            away[i] = dy + np.float32(i) * step
+        nearest[1][first:last] = _SHARES[place]
+        nearest[2][first:last] = _SHARES[place + 1]
+        nearest[3][first:last] = _SHARES[place + 2] * np.float32(-k / 3)
         first, c = last, c - 1

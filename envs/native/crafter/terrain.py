@@ -65,8 +65,8 @@ _CAVE, _TUNNEL_RIGHT, _TUNNEL_DOWN, _COAL, _IRON, _LAVA, _SAND, _TREE = (1 << wa
 _MEADOW, _ROCK, _HIGH, _PEAK, _DAMP, _WET, _DEEP = (1 << bit for bit in (0, 1, 2, 3, 4, 13, 14))
 
 DOUBT = 5e-4
-"""What is closer to its threshold is computed exactly. Mountains err most: by `noise.ERROR` times 1 for their own layers,
-4 / 2 for the start and 0.3 * (1.15 + 2 / 2) for the water; and by 4e-6 because the start counts as 0 from `_FAR` on."""
+"""What is closer to its threshold is computed exactly. Mountains err most: by `noise.ERROR` once for their own layers,
+4 / 2 times for the start and 0.3 * (1.15 + 2 / 2) times for the water, and by 4e-6 as the start counts as 0 far off."""
 _FAR = 20  # cells from the middle; the start is below exp(6 - 20) there, whatever its noise
 
 Facts = NDArray[np.int16]  # [64, 64]

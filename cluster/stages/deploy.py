@@ -3,8 +3,8 @@
     trials, model ──> stages/<stage>/results.json, episodes.safetensors
 
 Each trial is played several times, and the archive is replayed on it (`learner/behaviours/baselines.py`). Measures are
-those of `cluster/metrics/following.py`; trials of a pair share target, start and noise. The arrays are, for the model and with a
-prefix `<baseline>/` for each baseline, P trials of R episodes (baselines: one):
+those of `cluster/metrics/following.py`; trials of a pair share target, start and noise. The arrays are, for the model
+and with a prefix `<baseline>/` for each baseline, P trials of R episodes (baselines: one):
 
     error   [P, R] from the end to the target, world units      score   [P, R] obedience to the trial's text, 0 to 1
     rival   [P, R] obedience to its rival's text, or nan        pose    [P, T, 3] the model's first episode of each

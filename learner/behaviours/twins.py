@@ -73,7 +73,8 @@ def groups(place: NDArray[np.float32], name: NDArray[np.int64], within: float) -
     count, label = connected_components(edges, directed=False)
     least = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(least, label, name)
-    return least[label]
+    group: NDArray[np.int64] = least[label]
+    return group
 
 
 def margin(

@@ -24,9 +24,12 @@ def pairs(count):
 
 def played(asked, routes, error=0.1):
     """Robots that drive routes [P][R], and end at the last place of each."""
-    score = [[obeyed(t.wanted, r, set(r[-1:])) for r in own] for t, own in zip(asked, routes, strict=True)]
-    rival = [[obeyed(t.rival, r, set(r[-1:])) if t.rival else np.nan for r in own] for t, own in zip(asked, routes, strict=True)]
-    return Played(np.array(score), np.array(rival), np.full(np.shape(score), error))
+    score, rival = np.full((2, len(asked), len(routes[0])), np.nan)
+    for p, (t, own) in enumerate(zip(asked, routes, strict=True)):
+        score[p] = [obeyed(t.wanted, r, set(r[-1:])) for r in own]
+        if t.rival:
+            rival[p] = [obeyed(t.rival, r, set(r[-1:])) for r in own]
+    return Played(score, rival, np.full(score.shape, error))
 
 
 def table(*seeds):

@@ -66,14 +66,14 @@ class Engine(BehaviourStage):
         )["pose"]
         if self.stop.reason:
             return None
-        arrays = {"pose": found[:, 0]} | self._measured(asked, found, target)
+        arrays: dict[str, NDArray[np.float32]] = {"pose": found[:, 0]} | self._measured(asked, found, target)
         table, rows = self.part("train")
         texts = self.texts()
         places = [[words.asked(self.scene, text) for text in texts.get(n, [])] for n in table.id[rows].tolist()]
         for name, chosen in replayed(asked, table.descriptor[rows], places, self.config.seed).items():
             pose = navigation.rollout(self.house, start, table.weights[rows[chosen]], self.length)["pose"]
             arrays |= {f"{name}/{key}": value for key, value in self._measured(asked, pose[:, None], target).items()}
-        arrays = {name: np.ascontiguousarray(value, np.float32) for name, value in arrays.items()}
+        arrays = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
         self.folder.write(self.place / EPISODES, safetensors.numpy.save(arrays))
         arm = following.ARMS[sequence.model.ablate]
         played = {name: following.played(arrays, self.diagonal, name) for name in BASELINES}
@@ -91,12 +91,12 @@ class Engine(BehaviourStage):
 
     def _measured(
         self, asked: Sequence[Trial], pose: NDArray[np.float32], target: NDArray[np.float32]
-    ) -> dict[str, NDArray[np.float64]]:
+    ) -> dict[str, NDArray[np.float32]]:
         """Errors and scores [P, R] of episodes [P, R, T, 3]."""
-        score, rival = np.empty((2, *pose.shape[:2]))
+        score, rival = np.empty((2, *pose.shape[:2]), np.float32)
         for r in range(pose.shape[1]):
             for p, (trial, route, last) in enumerate(zip(asked, *words.visited(self.scene, pose[:, r]), strict=True)):
                 score[p, r] = words.obeyed(trial.wanted, route, last)
                 rival[p, r] = words.obeyed(trial.rival, route, last) if trial.rival else np.nan
-        error = np.linalg.norm(pose[:, :, -1, :2] - target[:, None], axis=-1).astype(np.float64)
+        error = np.linalg.norm(pose[:, :, -1, :2] - target[:, None], axis=-1).astype(np.float32)
         return {"error": error, "score": score, "rival": rival}

@@ -13,9 +13,11 @@ import pytest
 import safetensors.numpy
 
 from cluster import run as controller
+from cluster.cli.serve_verb import write_world
 from cluster.config import tree as configuration
 from cluster.config.overrides import ConfigError
 from cluster.config.tree import compose
+from cluster.jobs.kubernetes.language_model import world as kubernetes_world
 from cluster.runs.folder import RunError, RunFolder
 from cluster.runs.stage import Run
 from cluster.stages import engine, judge
@@ -253,6 +255,14 @@ def test_what_is_missing_is_a_sentence(tmp_path):
         compose(["method=lgqd", "env=toy"])
     with pytest.raises(ConfigError, match="at most 1 together"):
         compose([*SMALL, "method.describe.narrative=0.5"])
+
+
+def test_language_models_are_told_of_the_map_that_a_run_has(tmp_path):
+    plan = navigation.load().as_json() | {"objects": [{"name": "grand_piano", "x": 98, "y": 175}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    run = config(tmp_path, "piano", f"env.map={tmp_path / 'plan.json'}")
+    for told in (kubernetes_world(run), write_world(run.env, tmp_path).read_text()):
+        assert json.loads(told)["slots"]["object"] == ["grand piano"]
 
 
 class Away:

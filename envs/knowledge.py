@@ -62,13 +62,19 @@ class Knowledge(TypedDict):
     corpus: NotRequired[list[str]]  # captions, missions, names of actions: samples, distinct, in a fixed order
 
 
-def knowledge(name: str) -> Knowledge:
+def knowledge(name: str, options: Mapping[str, Any] | None = None) -> Knowledge:
     """What a family publishes, or of one world of it if `name` is an id.
+
+    options: of its family; None: the defaults.
 
     Raises:
         UnknownEnv: there is no such family or id.
+        ValueError: one sentence: the options name what cannot be read.
     """
     module, world = resolve(name) if "/" in name else (family(name), "")
+    if options is not None and hasattr(module, "knowledge_with"):
+        changed: Knowledge = module.knowledge_with(world, module.Config(**options))
+        return changed
     result: Knowledge = module.knowledge(world)
     return result
 

@@ -8,6 +8,7 @@ A family module publishes
     spec(name, config) -> EnvSpec
     make(name, num_envs, seed, first_index, config) -> VectorEnv
     knowledge(name) -> Knowledge what a language model may know of it; name "" for the family as a whole
+    knowledge_with(name, config) -> Knowledge  where options change it, such as a map: the same with these
     missing(config) -> str       where it needs an extra: what to do if that is not there, empty if it is
     labels(name, config) -> Labels  where people have answered questions about it: what they say
     compile_further()            where it has more machine code than steps of its worlds need: compiles that, in set-up

@@ -4,9 +4,9 @@
     house: sensor readings ──────────────────────────────┴──> actions, each held for `stride` steps ──> house, ...
 
 Keys and values of earlier tokens are cached, so an action costs only its own tokens. Robots are processed in batches
-that fit in memory. Trial r of prompt p uses the random numbers of (seed, p, r), so its batch does not matter, except
-for the last bits of matrix products. Where these decide on which side of a corner a robot passes, only equal batches
-give equal runs.
+that fit in memory. Trial r of a prompt uses the random numbers of (seed, noise of the prompt, r), so its batch does not
+matter, except for the last bits of matrix products. Where these decide on which side of a corner a robot passes, only
+equal batches give equal runs. Actions are rounded as a store has them: a tenth, or the mean of `stride` tenths.
 
 The bottleneck is reading keys and values, and the weights of some million parameters for each batch of robots.
 """
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from envs.navigation import FASTEST, SENSORS, Map, simulate
+from envs.navigation import FASTEST, SENSORS, TENTHS, Map, simulate
 from envs.navigation.odometry import felt, reckon
 from learner.models.sequence.behaviour_transformer import BehaviourModel
 from learner.models.sequence.choice import Choice
@@ -42,6 +42,7 @@ def deploy(
     temperature: float = 1.0,
     mass: float = 0.95,
     seed: int = 0,
+    noise: Sequence[int] | None = None,
     memory_gb: float = 1.0,
     odometry: tuple[float, float, float] | None = None,
 ) -> dict[str, NDArray[np.float32]]:
@@ -57,6 +58,8 @@ def deploy(
         stride: steps for which an action is held, as when the model was fitted.
         strategy, temperature, mass: how clusters are sampled, see `Choice`.
         seed: seed of sampling. `argmax` samples nothing.
+        noise: a number for each prompt, not negative. Prompts of one number draw the same random numbers, so that their
+            episodes differ only by what they are asked. None: its own number for each.
         odometry: the start pose that robots assume, if the model was fitted with odometry.
         memory_gb: memory limit of keys and values; at least one prompt's trials are processed together.
 
@@ -68,6 +71,8 @@ def deploy(
         ValueError: a robot would start in a wall.
     """
     _check(model, tokens, target, start, trials, length, stride)
+    if noise is not None and (len(noise) != len(tokens) or min(noise, default=0) < 0):
+        raise UsageError(f"noise is a number from 0 for each of {len(tokens)} texts: got {list(noise)[:8]}")
     choice = Choice(strategy, temperature, mass)
     if (odometry is None) != (len(model.sensor_scale) == SENSORS):
         raise UsageError(f"the model was fitted to {len(model.sensor_scale)} sensor values: {SENSORS} without odometry")
@@ -83,11 +88,14 @@ def deploy(
     at_once = max(1, int(memory_gb * 1e9 / bytes_each / trials))  # prompts
     pose = np.empty((len(tokens), trials, length, 3), np.float32)
     action = np.empty((len(tokens), trials, length, 2), np.float32)
+    streams = range(len(tokens)) if noise is None else noise
     order = np.argsort(lengths, kind="stable")  # prompts of a batch have about the same length, so no memory is wasted
     with model.arithmetic():  # around everything, so that weights are converted once
         for begin in range(0, len(tokens), at_once):
             own = order[begin : begin + at_once]
-            uniform = [np.random.default_rng([seed, p, r]).random((steps, 2)) for p in own for r in range(trials)]
+            uniform = [
+                np.random.default_rng([seed, streams[p], r]).random((steps, 2)) for p in own for r in range(trials)
+            ]
             texts = [tokens[p] for p in own]
             targets, starts = np.repeat(target[own], trials, 0), np.repeat(start[own], trials, 0)
             drive = _drive(model, house, texts, targets, starts, length, stride, choice, np.stack(uniform), odometry)
@@ -126,7 +134,7 @@ def _drive(
         chosen = model.act(cache, step, code, known, chosen, choice, uniform[:, step])
         if not np.isfinite(chosen).all():
             raise UsageError(f"the model's action at step {step * stride} is not a number: its weights are damaged")
-        chosen = chosen.clip(-FASTEST, FASTEST)
+        chosen = (np.rint(chosen.clip(-FASTEST, FASTEST) * (TENTHS * stride)) / (TENTHS * stride)).astype(np.float32)
         held = slice(step * stride, min((step + 1) * stride, length))
         action[:, held] = chosen[:, None]
         found = simulate(house, place, action[:, held])

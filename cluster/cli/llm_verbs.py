@@ -111,7 +111,7 @@ def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: 
     contents = tasks.contents(task, _objects(inputs))
     llm = config.llm
     if not llm.world:
-        llm = llm.model_copy(update={"world": str(write_world(config.env.id, folder))})
+        llm = llm.model_copy(update={"world": str(write_world(config.env, folder))})
     return asyncio.run(_label(llm, task, contents, outputs, folder, dry_run))
 
 

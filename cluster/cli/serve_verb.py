@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from cluster.config.sections import EnvConfig
     from llm_service.server.process import Server
 
 DRAIN_S = 1.5
@@ -38,7 +39,7 @@ def serve(
     llm = llm.model_copy(update={"server": llm.server.model_copy(update=updates)})
     # The scripted model speaks of an environment; for others, describing one would only change the names of jobs.
     if not llm.world and any(word.startswith("env=") for word in given):
-        llm = llm.model_copy(update={"world": str(write_world(config.env.id, folder))})
+        llm = llm.model_copy(update={"world": str(write_world(config.env, folder))})
 
     def ready(server: Server) -> str:
         return f"serving {server.backend} at {server.openai_url}; the token is in {server.token_place}; Ctrl-C ends"
@@ -46,12 +47,12 @@ def serve(
     leave(run(llm, folder, ready))
 
 
-def write_world(env_id: str, folder: Path) -> Path:
+def write_world(env: EnvConfig, folder: Path) -> Path:
     """Write what an environment says about itself into a folder, for prompts. Returns the file."""
     import envs
     from learner.files import replace_file
 
     folder.mkdir(parents=True, exist_ok=True)
     world = folder / "world.json"
-    replace_file(world, json.dumps(envs.knowledge(env_id.partition("/")[0]), indent=1).encode())
+    replace_file(world, json.dumps(envs.knowledge(env.id.partition("/")[0], env.options), indent=1).encode())
     return world

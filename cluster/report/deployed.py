@@ -30,7 +30,8 @@ from learner.behaviours.trials import Trial
 from llm_service.errors import UsageError
 
 Array = NDArray[np.float32]
-ARRAYS = ("pose", "error", "score", "replayed_error", "replayed_score")
+ARRAYS = {"pose": "pose", "error": "error", "score": "score", "replayed_error": "text_blind_replay/error"}
+"""Fields by their names in the file."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,7 @@ class Deployed:
     pose: Array  # [P, T, 3] of the first episode: x, y, heading
     error: Array  # [P, S] distance of the end from the target
     score: Array  # [P, S]
-    replayed_error: Array  # [P] of the nearest behaviour of what was learned from
-    replayed_score: Array  # [P]
+    replayed_error: Array  # [P, 1] of the nearest behaviour of what was learned from
     judged: dict[int, float]  # the language model's mean opinion by trial, in its order
 
     @cached_property
@@ -110,7 +110,7 @@ def read(folder: Path | Run) -> Deployed:
     path = deploy / "episodes.safetensors"
     try:
         arrays = safetensors.numpy.load_file(path)
-        found = {name: arrays[name] for name in ARRAYS}
+        found = {name: arrays[key] for name, key in ARRAYS.items()}
     except (OSError, KeyError, SafetensorError) as error:
         raise UsageError(f"{path} cannot be read: {error}; run the stage deploy again") from None
     if any(len(array) != len(asked) for array in found.values()):

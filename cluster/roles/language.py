@@ -239,9 +239,9 @@ class LanguageService:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         if not llm.world:
-            family = self._config.env.id.partition("/")[0]
-            world = self._folder / "world.json"
-            replace_file(world, json.dumps(envs.knowledge(family), indent=1).encode())  # the same in every attempt
+            env, world = self._config.env, self._folder / "world.json"
+            known = envs.knowledge(env.id.partition("/")[0], env.options)  # the same in every attempt
+            replace_file(world, json.dumps(known, indent=1).encode())
             llm = llm.model_copy(update={"world": str(world)})
         self._launch(llm)
 

@@ -2,28 +2,31 @@
 
     trials, model ──> stages/<stage>/results.json, episodes.safetensors
 
-The results give the distance from an episode's end to the target, in world units and as a share of the house's
-diagonal, and how well the episode did what the text says (`learner/behaviours/words.py`). A trial's first episode
-counts; the best of all, by distance, is reported in addition and never instead. The baseline replays the nearest
-training behaviour: the small policy whose end is closest to the target.
+Each trial is played several times, and the archive is replayed on it (`learner/behaviours/baselines.py`). Measures are
+those of `cluster/metrics/following.py`; trials of a pair share target, start and noise. The arrays are, for the model
+and with a prefix `<baseline>/` for each baseline, P trials of R episodes (baselines: one):
+
+    error   [P, R] from the end to the target, world units      score   [P, R] obedience to the trial's text, 0 to 1
+    rival   [P, R] obedience to its rival's text, or nan        pose    [P, T, 3] the model's first episode of each
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
 from actors.behaviours.deploy import deploy
-from cluster.metrics.statistics import bootstrap
+from cluster.metrics import following
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome
 from cluster.stages._shared.lgqd import EPISODES, MODEL, BehaviourStage
 from envs import navigation
 from learner.behaviours import trials, words
+from learner.behaviours.baselines import BASELINES, replayed
 from learner.behaviours.trials import Trial
 from learner.models.sequence.behaviour_transformer import BehaviourModel
 
@@ -57,66 +60,43 @@ class Engine(BehaviourStage):
             temperature=settings.temperature,
             mass=settings.mass,
             seed=self.config.seed,
+            noise=[trial.pair for trial in asked],
             memory_gb=settings.memory_gb,
             odometry=self.odometry,
         )["pose"]
         if self.stop.reason:
             return None
-        missed = np.linalg.norm(found[:, :, -1, :2] - target[:, None], axis=-1)
-        score = np.stack([self._scores(asked, found[:, k]) for k in range(settings.samples)], 1)
+        arrays: dict[str, NDArray[np.float32]] = {"pose": found[:, 0]} | self._measured(asked, found, target)
         table, rows = self.part("train")
-        apart = np.linalg.norm(table.descriptor[rows][None] - target[:, None], axis=-1)
-        nearest = rows[apart.argmin(1)]
-        replayed = navigation.rollout(self.house, start, table.weights[nearest], self.length)["pose"]
-        arrays = {
-            "pose": found[:, 0],
-            "error": missed,
-            "score": score,
-            "replayed": replayed,
-            "replayed_error": np.linalg.norm(replayed[:, -1, :2] - target, axis=-1),
-            "replayed_score": self._scores(asked, replayed),
-        }
-        arrays = {name: np.ascontiguousarray(value, np.float32) for name, value in arrays.items()}
+        texts = self.texts()
+        places = [[words.asked(self.scene, text) for text in texts.get(n, [])] for n in table.id[rows].tolist()]
+        for name, chosen in replayed(asked, table.descriptor[rows], places, self.config.seed).items():
+            pose = navigation.rollout(self.house, start, table.weights[rows[chosen]], self.length)["pose"]
+            arrays |= {f"{name}/{key}": value for key, value in self._measured(asked, pose[:, None], target).items()}
+        arrays = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
         self.folder.write(self.place / EPISODES, safetensors.numpy.save(arrays))
-        results = {"ablate": sequence.model.ablate, "strategy": settings.strategy, "samples": settings.samples}
-        results |= {"diagonal": self.diagonal, "rows": _summaries(asked, arrays, self.diagonal)}
-        self.folder.write_json(self.place / "results.json", results)
-        whole = results["rows"][0]
-        told = (
-            f"deploy: single episodes end {whole['distance']['value']:.1%} of the diagonal from their target "
-            f"(median; nearest of the archive {whole['replayed_distance']['value']:.1%}), obedience "
-            f"{whole['score']['value']:.2f} (archive {whole['replayed_score']['value']:.2f}), {len(asked):,} trials"
-        )
-        return Outcome({"trials": len(asked), "episodes": int(missed.size)}, lines=(told,))
+        arm = following.ARMS[sequence.model.ablate]
+        played = {name: following.played(arrays, self.diagonal, name) for name in BASELINES}
+        played[arm] = following.played(arrays, self.diagonal)
+        measured = following.rows([following.Seed(self.config.seed, asked, played)])
+        results = {"arm": arm, "strategy": settings.strategy, "samples": settings.samples, "diagonal": self.diagonal}
+        self.folder.write_json(self.place / "results.json", results | {"rows": measured})
+        told = {(row["metric"], row["arm"]): row["value"] for row in measured if row["trials"] == "all"}
+        right = told.get(("two_alternative", arm))
+        pairs = "no pairs of routes" if right is None else f"{right:.1%} fit their own text better (50 % by chance)"
+        floor, near = told["obedience", following.FLOOR], told["distance", arm]
+        line = f"deploy: {pairs}; obedience {told['obedience', arm]:.2f} (archive without text {floor:.2f}), "
+        line += f"{near:.1%} of the diagonal from the target, {len(asked):,} trials"
+        return Outcome({"trials": len(asked), "episodes": len(asked) * settings.samples}, lines=(line,))
 
-    def _scores(self, asked: Sequence[Trial], pose: NDArray[np.float32]) -> NDArray[np.float64]:
-        routes, last = words.visited(self.scene, pose)
-        return np.array([words.obeyed(t.wanted, r, at) for t, r, at in zip(asked, routes, last, strict=True)])
-
-
-def _summaries(asked: Sequence[Trial], arrays: dict[str, NDArray[np.float32]], diagonal: float) -> list[dict[str, Any]]:
-    """A row for all trials, then for each kind, wording and start. Intervals are over behaviours, not episodes."""
-    values = {
-        "distance": arrays["error"][:, 0] / diagonal,
-        "best_distance": arrays["error"].min(1) / diagonal,
-        "score": arrays["score"][:, 0],
-        "best_score": np.take_along_axis(arrays["score"], arrays["error"].argmin(1)[:, None], 1)[:, 0],
-        "replayed_distance": arrays["replayed_error"] / diagonal,
-        "replayed_score": arrays["replayed_score"],
-    }
-    behaviour = np.array([trial.behaviour for trial in asked])
-    keys = ("kind", "wording", "begins")
-    cases: list[dict[str, str]] = [{}]
-    cases += [{key: name} for key in keys for name in sorted({getattr(t, key) for t in asked})]
-    crossed = sorted({(t.kind, t.wording, t.begins) for t in asked})
-    cases += [dict(zip(keys, names, strict=True)) for names in crossed]
-    rows = []
-    for case in cases:
-        mask = np.array([all(getattr(t, key) == name for key, name in case.items()) for t in asked], np.bool_)
-        row: dict[str, Any] = (case or {"kind": "all"}) | {"n": int(mask.sum())}
-        for name, value in values.items():
-            statistic: Callable[[Any], float] = np.median if "distance" in name else np.mean
-            found = bootstrap(value[mask], behaviour[mask], statistic)
-            row[name] = {"value": found.value, "low": found.low, "high": found.high}
-        rows.append(row)
-    return rows
+    def _measured(
+        self, asked: Sequence[Trial], pose: NDArray[np.float32], target: NDArray[np.float32]
+    ) -> dict[str, NDArray[np.float32]]:
+        """Errors and scores [P, R] of episodes [P, R, T, 3]."""
+        score, rival = np.empty((2, *pose.shape[:2]), np.float32)
+        for r in range(pose.shape[1]):
+            for p, (trial, route, last) in enumerate(zip(asked, *words.visited(self.scene, pose[:, r]), strict=True)):
+                score[p, r] = words.obeyed(trial.wanted, route, last)
+                rival[p, r] = words.obeyed(trial.rival, route, last) if trial.rival else np.nan
+        error = np.linalg.norm(pose[:, :, -1, :2] - target[:, None], axis=-1).astype(np.float32)
+        return {"error": error, "score": score, "rival": rival}

@@ -14,7 +14,7 @@ from pydantic import Field as Option
 from envs.api import EnvSpec, Field, VectorEnv
 from envs.config import Part
 from envs.navigation.house import HOUSE, Map, Thing, from_picture, load
-from envs.navigation.knowledge import knowledge
+from envs.navigation.knowledge import knowledge, knowledge_with
 from envs.navigation.scene import Scene
 from envs.navigation.simulation import FASTEST, LAYERS, PARAMETERS, SENSORS, TENTHS, WHEELS, free, rollout, simulate
 
@@ -33,6 +33,7 @@ __all__ = [
     "from_picture",
     "has",
     "knowledge",
+    "knowledge_with",
     "load",
     "make",
     "names",

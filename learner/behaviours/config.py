@@ -29,18 +29,18 @@ class DescribeConfig(Part):
 
 
 class SplitConfig(Part):
-    """The split into training, validation and trials."""
+    """The trials, and the split into training, validation and what they ask for."""
 
-    validation: float = Field(default=0.1, ge=0, lt=1)
-    """Share of groups for validation while fitting."""
-    test: float = Field(default=0.1, ge=0, lt=1)
-    """Share of groups that are held out for trials."""
-    plain: int = Field(default=128, ge=1)
-    """Number of held-out behaviours whose own text and end are the instruction."""
-    how: int = Field(default=64, ge=0)
-    """Number of pairs of held-out behaviours with the same end and different routes."""
-    near: float = Field(default=60.0, gt=0)
+    how: int = Field(default=128, ge=0)
+    """Number of pairs of behaviours with the same end and different routes, at most: only the text tells which."""
+    plain: int = Field(default=64, ge=0)
+    """Number of further behaviours whose own text and end are the instruction."""
+    near: float = Field(default=30.0, gt=0)
     """Maximum distance between the ends of a pair, world units."""
+    margin: float = Field(default=15.0, ge=0)
+    """Nothing is learned from behaviours that drive as near to a tested one, as a mean over steps, world units."""
+    validation: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the other groups for validation while fitting."""
     distance: float = Field(default=15.0, ge=0)
     """How far from the map's start `nearby` trials may start along each axis, world units."""
     degrees: float = Field(default=15.0, ge=0)

@@ -7,7 +7,8 @@ Behaviours with identical actions from the same start are kept once. Copies of a
 are separate behaviours with their own ends, in the group of the original: they teach a model what to do when the start
 differs slightly from the map's.
 
-The limit is the simulation, 7,000 behaviours per second; then the disk.
+The limit is the simulation, 7,000 behaviours per second; then the disk. Positions of all behaviours are in memory, 3 kB
+each.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from envs import navigation
 from envs.api import Episodes
 from envs.api import Field as Column
 from envs.config import Part
-from envs.navigation.scene import MOMENTS
 from learner.behaviours.table import Behaviours
+from learner.behaviours.twins import groups
 from learner.files import Attempt
 from learner.store.archive import Archive, ArchiveError
 from learner.store.episodes import EpisodeWriter, Layout, Steps
@@ -45,8 +46,8 @@ class GatherConfig(Part):
     """Further archives, or folders of search stages: paths."""
     take: Literal["novel", "elites"] = "novel"
     """What to take from search stages: novelty archives, or grids of least effort (`method.search.cells`)."""
-    resolution: float = Field(default=15.0, gt=0)
-    """Cell size in world units: behaviours whose positions share cells at all moments are one group."""
+    twin: float = Field(default=5.5, ge=0)
+    """Behaviours whose positions differ by at most this, as a mean over steps, are one group; world units."""
     still: float = Field(default=1.0, ge=0, le=1)
     """Maximum share of steps in which a robot is stuck, mostly at a wall; behaviours above it are left out."""
     copies: int = Field(default=0, ge=0, le=15)
@@ -77,44 +78,6 @@ def still(pose: NDArray[np.float32]) -> NDArray[np.float64]:
     return share
 
 
-def groups(pose: NDArray[np.float32], resolution: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Two keys of trajectories [N, T, 3], int64 [N] each: hashes of their cells at all moments, in two grids half a
-    cell apart.
-
-    Two similar trajectories differ in one grid if one of its borders lies between them, but rarely in both.
-    """
-    length = pose.shape[1]
-    moments = np.append(np.arange(1, MOMENTS) * length // MOMENTS, length - 1)
-    place = pose[:, moments, :2].reshape(len(pose), -1).astype(np.float64) / resolution
-    first, second = (_key(np.floor(place + shift).astype(np.int64)) for shift in (0.0, 0.5))
-    return first, second
-
-
-def _key(cells: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A hash of each row."""
-    key = np.zeros(len(cells), np.uint64)
-    with np.errstate(over="ignore"):
-        for column in cells.T:
-            key = (key ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-            key ^= key >> np.uint64(29)
-    return key.view(np.int64)
-
-
-def joined(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The group of each [N], named by its smallest key of `first`: trajectories that share a key in either grid are one
-    group."""
-    group = first.copy()
-    while True:
-        before = group.copy()
-        for key in (first, second):
-            _, at = np.unique(key, return_inverse=True)
-            least = np.full(at.max(initial=-1) + 1, np.iinfo(np.int64).max)
-            np.minimum.at(least, at, group)
-            group = least[at]
-        if (group == before).all():
-            return group
-
-
 def gather(
     archives: Sequence[Archive],
     house: navigation.Map,
@@ -137,14 +100,13 @@ def gather(
     writer = EpisodeWriter(folder, LAYOUT, about, attempt)
     seen: set[bytes] = set()
     rows: list[dict[str, NDArray[Any]]] = []
-    keys: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    places: list[NDArray[np.float32]] = []
     played = 0
     for number, archive in enumerate(archives):
         for begin in range(0, len(archive), BLOCK):
             index = np.arange(begin, min(begin + BLOCK, len(archive)))
             payload = archive.rows(index, ["weights", "action", "effort"])
             own = archive.ids[index]
-            base: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
             for copy in range(config.copies + 1):
                 ids = number * _ARCHIVE + copy * _COPY + own
                 start = np.tile(np.array(house.start, np.float32), (len(ids), 1))
@@ -157,17 +119,17 @@ def gather(
                         f"{archive.folder} is of another house or simulator: its policies do not do what it says "
                         "they did; search anew, or choose the map it was made with"
                     )
-                base = groups(found["pose"], config.resolution) if base is None else base
                 new = still(found["pose"]) <= config.still
                 for i in np.flatnonzero(new):
                     what = start[i].tobytes() + tenths[i].tobytes()
                     new[i] = what not in seen
                     seen.add(what)
                 _write(writer, f"{number:02d}-{begin:09d}-{copy:02d}", ids[new], found, new, number)
-                keys.append((base[0][new], base[1][new]))
+                places.append(found["pose"][new, :, :2])
                 rows.append(
                     {
                         "id": ids[new],
+                        "name": number * _ARCHIVE + own[new],
                         "archive": np.full(new.sum(), number, np.int32),
                         "descriptor": found["pose"][new, -1, :2],
                         "start": start[new],
@@ -180,7 +142,7 @@ def gather(
     if not rows:
         raise ArchiveError("there is nothing to gather: the archives are empty, so search longer or lower thresholds")
     columns = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-    group = joined(*(np.concatenate([key[k] for key in keys]) for k in range(2)))
+    group = groups(np.concatenate(places), columns.pop("name"), config.twin)
     table = Behaviours(group=group, **columns)
     table.save(folder, attempt)
     return table

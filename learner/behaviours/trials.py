@@ -1,11 +1,12 @@
 """The trials of a fitted transformer: frozen before anything is fitted, so that no choice can depend on the results.
 
     test behaviours ──> plain   the text and the end of a held-out behaviour
-                    └─> how     two with the same end but different routes: the text of each with the end of the first,
-                                so that only the text tells which route
+                    └─> how     two with the same end that pass other places: the text of each with the end of the
+                                first, so that only the text tells which route
 
-Each is asked in the describer's words and in words that the describer never uses, from the map's start and from nearby
-starts. This separates language from the goal's coordinates, as users in Salehi and Doncieux wished.
+Each is asked in the describer's words and in words that the describer never uses, from the map's start and from a
+nearby one. The two texts of a `how` pair share target, start and noise, so whatever differs between their episodes
+comes from the text. This separates language from the goal's coordinates, as users in Salehi and Doncieux wished.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learner.behaviours.words import describes_route, obeyed
 from learner.files import Attempt, replace_file
 from learner.store.episodes import StoreError
 
@@ -34,7 +35,8 @@ SHORT = (
     "take a route by way of {first} that finishes at {last}",
     "the tour covers {first}, with {last} as its terminus",
 )
-SINGLE = ("destination: {last}", "finish at {last}", "{last} is the terminus", "the tour finishes at {last}")
+AT_MOST = 0.5
+"""How well a rival may obey a text at most: else its route is hardly another one."""
 
 
 @dataclass(frozen=True)
@@ -42,48 +44,66 @@ class Trial:
     """One trial."""
 
     text: str
-    wanted: list[str]  # places in order
+    wanted: list[str]  # places in order, at least two different ones
+    rival: list[str]  # places of the other text of its pair; plain: none
     target: list[float]  # x, y
     start: list[float]  # x, y, heading
     behaviour: int  # id of the behaviour whose text it is
+    pair: int  # number of its pair or single behaviour: trials of one number are asked with the same noise
     kind: str  # plain, how
     wording: str  # described, reworded
     begins: str  # map, nearby
 
 
 def reworded(wanted: Sequence[str], number: int) -> str:
-    """A text that asks for places in an order, in words that no describer uses; the number selects the words."""
+    """A text that asks for at least two places in an order, in words that no describer uses; the number selects the
+    words."""
     places = [f"the {place}" for place in wanted]
-    forms = SINGLE if len(places) == 1 else SHORT if len(places) == 2 else WORDINGS
+    forms = SHORT if len(places) == 2 else WORDINGS
     middle = " and ".join(places[1:-1])
     return forms[number % len(forms)].format(first=places[0], middle=middle, last=places[-1])
 
 
-def rivals(
-    descriptor: NDArray[np.float32],
-    wanted: Sequence[Sequence[str]],
-    group: NDArray[np.int64],
-    near: float,
-    count: int,
-    generator: np.random.Generator,
-) -> list[tuple[int, int]]:
-    """Up to `count` pairs of rows that end within `near` world units by routes that share only the end.
+@dataclass(frozen=True)
+class Route:
+    """A held-out behaviour that could be asked for, with a true text."""
 
-    descriptor: [N, 2]; wanted: the places of each row's text, in order; group: [N]. A row is in one pair at most, and
-    the rows of a pair are in different groups. Both texts name a place before the last, and the same last one.
+    wanted: list[str]  # places that its text names, in order
+    passed: list[str]  # places that it visits, at every visit
+    last: set[str]  # where it ends
+    end: tuple[float, float]  # world units
+
+    def differs(self, other: Route, near: float) -> bool:
+        """Whether two behaviours are a pair: ends within `near` world units, the same last place, other routes.
+
+        Routes are what the robots pass, not what their texts happen to mention: each may obey the other's text by at
+        most AT_MOST, while both obey their own fully.
+        """
+        return (
+            float(np.hypot(self.end[0] - other.end[0], self.end[1] - other.end[1])) <= near
+            and self.wanted[-1] == other.wanted[-1]
+            and max(
+                obeyed(self.wanted, other.passed, other.last),
+                obeyed(other.wanted, self.passed, self.last),
+            )
+            <= AT_MOST
+        )
+
+
+def rivals(routes: Sequence[Route], near: float, count: int, generator: np.random.Generator) -> list[tuple[int, int]]:
+    """Up to `count` pairs of numbers of routes that `differ`, each route in at most one pair.
+
+    A pair's second is the one that ends nearest to its first. Routes whose text is only an end are in none.
     """
-    way = [frozenset(places[:-1]) - set(places[-1:]) for places in wanted]
-    free = set(range(len(wanted)))
+    end = np.array([route.end for route in routes], np.float64).reshape(-1, 2)
+    free = {row for row, route in enumerate(routes) if describes_route(route.wanted)}
     pairs: list[tuple[int, int]] = []
-    for row in generator.permutation(len(wanted)).tolist():
-        if row not in free or not way[row] or len(pairs) == count:
+    for row in generator.permutation(len(routes)).tolist():
+        if row not in free or len(pairs) == count:
             continue
-        apart = np.linalg.norm(descriptor - descriptor[row], axis=1)
-        for other in np.argsort(apart, kind="stable").tolist():
-            if apart[other] > near:
-                break
-            fits = other in free and group[other] != group[row] and wanted[other] and way[other]
-            if fits and wanted[other][-1] == wanted[row][-1] and not way[other] & way[row]:
+        apart = np.linalg.norm(end - end[row], axis=1)
+        for other in np.argsort(apart, kind="stable")[: int((apart <= near).sum())].tolist():
+            if other != row and other in free and routes[row].differs(routes[other], near):
                 pairs.append((row, other))
                 free -= {row, other}
                 break

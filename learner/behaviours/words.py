@@ -65,10 +65,23 @@ def obeyed(wanted: Sequence[str], route: Sequence[str], last: set[str]) -> float
     return (in_order(wanted, route) + (wanted[-1] in last)) / (len(wanted) + 1)
 
 
-def is_true(scene: Scene, text: str, route: Sequence[str]) -> bool:
-    """Whether a description names places and the robot visited all of them in that order."""
+def is_true(scene: Scene, text: str, route: Sequence[str], last: set[str]) -> bool:
+    """Whether a description names places, and the robot visited all of them in that order and ended at the last one.
+
+    So a behaviour obeys its own text fully: obedience 1 is the ceiling of every trial.
+    """
     named = asked(scene, text)
-    return bool(named) and in_order(named, route) == len(named)
+    return bool(named) and obeyed(named, route, last) == 1
+
+
+def describes_route(wanted: Sequence[str]) -> bool:
+    """Whether places of a text are a way: at least two different ones. One alone is but an end."""
+    return len(set(wanted)) > 1
+
+
+def likeness(one: Sequence[str], other: Sequence[str]) -> float:
+    """How alike two requests are, in [0, 1]: twice the places that they share in order, as a share of all (Dice)."""
+    return 2 * in_order(one, other) / max(len(one) + len(other), 1)
 
 
 def in_order(wanted: Sequence[str], route: Sequence[str]) -> int:

@@ -6,7 +6,7 @@
     merge      one store, each behaviour once, near-duplicates in groups  learner/behaviours/gather.py
     annotate   what each one passes, at eleven moments                    envs/navigation/scene.py
     describe   a language model says it in words, in three styles         llm_service/tasks/caption_trajectory.py
-    split      by group, and the trials: frozen here                      learner/behaviours/{table,trials}.py
+    split      trials, frozen here, and what is learned from              learner/behaviours/{table,trials,twins}.py
     cluster    k-means of each wheel's speed, on training data            learner/behaviours/clusters.py
     tokenize   the vocabulary of its descriptions                         learner/behaviours/words.py
     imitate    a transformer of (text, end, history) -> action            learner/behaviours/imitation.py
@@ -49,7 +49,7 @@ class Config(Part):
     describe: DescribeConfig = DescribeConfig()
     """Descriptions in words."""
     split: SplitConfig = SplitConfig()
-    """Held-out groups, and the trials."""
+    """The trials, and what is held out for them."""
     tokenize: TokenizerConfig = TokenizerConfig()
     """The vocabulary."""
     sequence: SequenceConfig = SequenceConfig()
@@ -79,6 +79,3 @@ def check(config: Configuration, spec: EnvSpec) -> None:
     """The pipeline needs the house, whose simulator plays small policies in compiled code."""
     if not spec.id.startswith("navigation/"):
         raise ValueError(f"method lgqd plays small policies in env=navigation only, not in {spec.id}")
-    shares = config.method.part(SplitConfig)
-    if shares.validation + shares.test >= 1:
-        raise ValueError("method.split.validation and method.split.test leave nothing to learn from")

@@ -13,9 +13,11 @@ import pytest
 import safetensors.numpy
 
 from cluster import run as controller
+from cluster.cli.serve_verb import write_world
 from cluster.config import tree as configuration
 from cluster.config.overrides import ConfigError
 from cluster.config.tree import compose
+from cluster.jobs.kubernetes.language_model import world as kubernetes_world
 from cluster.runs.folder import RunError, RunFolder
 from cluster.runs.stage import Run
 from cluster.stages import engine, judge
@@ -25,6 +27,7 @@ from cluster.stages._shared.lgqd import TEXTS
 from cluster.stages.curate import describe
 from envs import navigation
 from learner.behaviours import trials, words
+from learner.behaviours.baselines import BASELINES
 from learner.behaviours.table import PARTS, Behaviours
 from learner.files import Superseded, begin_attempt
 from learner.methods import Stage, every_stage
@@ -35,13 +38,15 @@ from tests.cluster.test_cloning import of_role
 from tests.cluster.test_faults import launch, status, wait_for
 
 STAGES = ["search", "merge", "annotate", "describe", "split", "cluster", "tokenize", "imitate", "deploy", "judge"]
-SMALL = ["method=lgqd", "env=navigation", "env.length=120"]
+LENGTH = 300  # long enough for two routes to one end
+SMALL = ["method=lgqd", "env=navigation", f"env.length={LENGTH}"]
 SMALL += [
     f"method.{key}={value}"
     for key, value in {
         "search.generations": 150,
         "merge.copies": 1,
-        "split.test": 0.3,
+        "split.margin": 8.0,
+        "split.near": 120.0,
         "split.plain": 12,
         "split.how": 3,
         "sequence.steps": 12,
@@ -104,8 +109,10 @@ def test_the_calm_ones_of_a_grid_may_be_learned_from(tmp_path):
     calm, others = ({}, {})
     for found, kept in ((calm, archive), (others, novel)):
         weights = kept.rows(np.arange(len(kept)), ["weights"])["weights"]
-        played = navigation.rollout(navigation.load(), None, weights, 120)
-        end, halfway = (played["pose"][:, step, :2] * (cells / 600.0) // 1 for step, cells in ((-1, 10), (59, 4)))
+        played = navigation.rollout(navigation.load(), None, weights, LENGTH)
+        end, halfway = (
+            played["pose"][:, step, :2] * (cells / 600.0) // 1 for step, cells in ((-1, 10), (LENGTH // 2 - 1, 4))
+        )
         for cell, action in zip(np.concatenate([end, halfway], 1).tolist(), played["action"], strict=True):
             found.setdefault(tuple(cell), []).append(np.square(action).mean())
     assert len(calm) == len(archive) > 15  # a cell each
@@ -125,47 +132,90 @@ def test_texts_that_are_kept_are_true(whole):
     row = {number: i for i, number in enumerate(table.id.tolist())}
     texts = [text for text in lines(whole / "stages/describe" / TEXTS) if text["true"]]
     rows = [row[text["id"]] for text in texts]
-    pose = navigation.rollout(scene.house, table.start[rows], table.weights[rows], 120)["pose"]
-    routes, _ = words.visited(scene, pose)
-    for text, route in zip(texts, routes, strict=True):
-        assert words.is_true(scene, text["text"], route)
+    pose = navigation.rollout(scene.house, table.start[rows], table.weights[rows], LENGTH)["pose"]
+    for text, route, at in zip(texts, *words.visited(scene, pose), strict=True):
+        assert words.is_true(scene, text["text"], route, at)
     assert len(texts) > 100
 
 
-def test_trials_are_of_held_out_groups(whole):
+def test_trials_are_of_held_out_behaviours_and_nothing_near_is_learned(whole):
     table = Behaviours.load(whole / "stages/merge")
     part = safetensors.numpy.load_file(whole / "stages/split/parts.safetensors")["part"]
-    group = dict(zip(table.id.tolist(), table.group.tolist(), strict=True))
-    learned = {group[i] for i in table.id[part != PARTS.index("test")].tolist()}
+    row = {number: i for i, number in enumerate(table.id.tolist())}
     frozen = trials.load(whole / "stages/split")
-    assert not {group[trial.behaviour] for trial in frozen} & learned
+    asked = sorted({row[trial.behaviour] for trial in frozen})
+    assert set(part[asked].tolist()) == {PARTS.index("test")}
+    pose = navigation.rollout(navigation.load(), table.start, table.weights, LENGTH)["pose"]
+    learned = pose[np.isin(part, (PARTS.index("train"), PARTS.index("validation"))), :, :2].astype(np.float64)
+    for tested in pose[asked, :, :2]:
+        assert np.linalg.norm(learned - tested, axis=-1).mean(1).min() > 8.0
+    assert len(learned) > 50
     assert Counter(trial.kind for trial in frozen)["plain"] == 12 * 4
     assert {(trial.wording, trial.begins) for trial in frozen} == {
         (w, b) for w in ("described", "reworded") for b in ("map", "nearby")
     }
-    ways = [trial for trial in frozen if trial.kind == "how"]
-    ends = Counter(tuple(trial.target) for trial in ways)
-    assert all(count % 8 == 0 for count in ends.values())  # two texts, two wordings, two beginnings for each end
+
+
+def test_trials_of_a_pair_differ_by_their_text_only(whole):
+    scene = navigation.Scene(navigation.load())
+    table = Behaviours.load(whole / "stages/merge")
+    row = {number: i for i, number in enumerate(table.id.tolist())}
+    ways = [trial for trial in trials.load(whole / "stages/split") if trial.kind == "how"]
+    assert ways
+    for one in ways:
+        (other,) = (
+            t
+            for t in ways
+            if (t.pair, t.wording, t.begins) == (one.pair, one.wording, one.begins) and t.behaviour != one.behaviour
+        )
+        assert (one.target, one.start) == (other.target, other.start)
+        assert (one.wanted, one.rival) == (other.rival, other.wanted)
+        assert words.asked(scene, one.text) == one.wanted
+        at = [row[one.behaviour]]
+        pose = navigation.rollout(scene.house, table.start[at], table.weights[at], LENGTH)["pose"]
+        (passed,), (last,) = words.visited(scene, pose)
+        assert words.obeyed(one.wanted, passed, last) == 1
+        assert words.obeyed(other.wanted, passed, last) <= 0.5
 
 
 def test_what_is_told_of_trials_is_what_happened(whole):
     found = results(whole)
     frozen = trials.load(whole / "stages/split")
     arrays = safetensors.numpy.load_file(whole / "stages/deploy/episodes.safetensors")
-    assert arrays["pose"].shape == (len(frozen), 120, 3)
+    assert arrays["pose"].shape == (len(frozen), LENGTH, 3)
+    assert arrays["error"].shape == arrays["rival"].shape == (len(frozen), 2)
     target = np.array([trial.target for trial in frozen])
     np.testing.assert_allclose(arrays["error"][:, 0], np.linalg.norm(arrays["pose"][:, -1, :2] - target, axis=1), 1e-4)
-    whole_row = found["rows"][0]
-    assert whole_row["n"] == len(frozen)
-    assert whole_row["distance"]["value"] == pytest.approx(np.median(arrays["error"][:, 0]) / found["diagonal"], 1e-5)
-    assert whole_row["best_distance"]["value"] <= whole_row["distance"]["value"]
+    told = {(row["arm"], row["trials"], row["metric"]): row for row in found["rows"]}
+    assert told["text", "all", "distance"]["n"] == len(frozen)
+    assert told["text", "all", "distance"]["value"] == pytest.approx(
+        np.median(arrays["error"]) / found["diagonal"], 1e-5
+    )
+    assert told["text", "all", "best_distance"]["value"] <= told["text", "all", "distance"]["value"]
     assert found["diagonal"] == pytest.approx(600 * 2**0.5)
     scene = navigation.Scene(navigation.load())
     routes, last = words.visited(scene, arrays["pose"])
     scores = [words.obeyed(t.wanted, r, at) for t, r, at in zip(frozen, routes, last, strict=True)]
     np.testing.assert_allclose(arrays["score"][:, 0], scores, rtol=1e-6)
+    assert {arm for arm, *_ in told if " - " not in arm} == {"text", *BASELINES}
     for row in found["rows"]:
-        assert row["score"]["low"] <= row["score"]["value"] <= row["score"]["high"]
+        assert row["low"] <= row["value"] <= row["high"]
+        assert row["seeds"] == [0]
+
+
+def test_a_replay_drives_a_behaviour_that_is_learned_from(whole):
+    """The lookup without text, by the definition: of what is learned from, the one that ends nearest to the target."""
+    table = Behaviours.load(whole / "stages/merge")
+    part = safetensors.numpy.load_file(whole / "stages/split/parts.safetensors")["part"]
+    arrays = safetensors.numpy.load_file(whole / "stages/deploy/episodes.safetensors")
+    frozen = trials.load(whole / "stages/split")
+    rows = np.flatnonzero(part == PARTS.index("train"))
+    for number in range(0, len(frozen), 7):
+        nearest = rows[np.linalg.norm(table.descriptor[rows] - frozen[number].target, axis=1).argmin()]
+        start = np.array([frozen[number].start], np.float32)
+        pose = navigation.rollout(navigation.load(), start, table.weights[[nearest]], LENGTH)["pose"]
+        error = np.linalg.norm(pose[0, -1, :2] - frozen[number].target)
+        assert arrays["text_blind_replay/error"][number, 0] == pytest.approx(error, rel=1e-4)
 
 
 def test_judges_are_compared_with_the_rule(whole):
@@ -187,8 +237,10 @@ def test_deploying_again_is_the_same_and_beside_it(whole):
 def test_another_run_takes_what_it_lacks(whole):
     more = ["from=run:whole/tokenize", "stages=[imitate,deploy]", "method.sequence.model.ablate=text"]
     assert controller.run(config(whole.parent, "blind", *more)) == 0
-    assert results(whole.parent / "blind")["ablate"] == "text"
+    assert results(whole.parent / "blind")["arm"] == "no_text"
     assert not (whole.parent / "blind/stages/search").exists()
+    told = {(row["arm"], row["trials"], row["metric"]): row for row in results(whole.parent / "blind")["rows"]}
+    assert told["no_text", "all", "two_alternative"]["value"] == pytest.approx(0.5)  # equal noise, no text
     archive = whole / "stages/search/archive-0"
     merged = ["stages=[merge]", f"method.merge.archives=[{archive},{archive}]", "method.merge.copies=0"]
     assert controller.run(config(whole.parent, "merged", *merged)) == 0
@@ -201,10 +253,16 @@ def test_what_is_missing_is_a_sentence(tmp_path):
         controller.run(config(tmp_path, "a", "stages=[annotate]"))
     with pytest.raises(ConfigError, match="plays small policies in env=navigation only"):
         compose(["method=lgqd", "env=toy"])
-    with pytest.raises(ConfigError, match="leave nothing to learn from"):
-        compose([*SMALL, "method.split.test=0.9"])
     with pytest.raises(ConfigError, match="at most 1 together"):
         compose([*SMALL, "method.describe.narrative=0.5"])
+
+
+def test_language_models_are_told_of_the_map_that_a_run_has(tmp_path):
+    plan = navigation.load().as_json() | {"objects": [{"name": "grand_piano", "x": 98, "y": 175}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    run = config(tmp_path, "piano", f"env.map={tmp_path / 'plan.json'}")
+    for told in (kubernetes_world(run), write_world(run.env, tmp_path).read_text()):
+        assert json.loads(told)["slots"]["object"] == ["grand piano"]
 
 
 class Away:

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import envs
+from envs import navigation
 from envs.babyai import parse
 from envs.babyai.grammar import caption_words, words_of
 from envs.babyai.symbols import COLOURS, OBJECTS
@@ -43,6 +44,23 @@ def test_it_is_plain_data_with_every_slot_defined(family):
 @pytest.mark.parametrize("env_id", ["toy/Line", "babyai/GoToLocal", "gym/CartPole-v1"])
 def test_an_id_is_known_with_the_actions_of_its_world(env_id):
     assert envs.knowledge(env_id)["actions"] == list(envs.spec(env_id).action_names)
+
+
+def test_the_house_is_known_as_its_map_is(tmp_path):
+    plan = navigation.load().as_json()
+    rooms = {"objects": [{"name": "grand_piano", "x": 98, "y": 175}], "tiles": [["violet", "beige"]]}
+    (tmp_path / "other.json").write_text(json.dumps(plan | rooms))
+    known = envs.knowledge("navigation", {"map": str(tmp_path / "other.json")})
+    assert known["slots"] == {"object": ["grand piano"], "colour": ["violet", "beige"]}
+    assert envs.knowledge("navigation", {"map": ""}) == envs.knowledge("navigation")
+    assert "fridge" in envs.knowledge("navigation")["slots"]["object"]
+    (tmp_path / "bare.json").write_text(json.dumps(plan | {"objects": [], "tiles": []}))
+    bare = envs.knowledge("navigation/House", {"map": str(tmp_path / "bare.json")})
+    assert not bare["goals"]
+    assert not any("{" in pattern for pattern in patterns(bare))
+    with pytest.raises(ValueError, match="cannot read the map"):
+        envs.knowledge("navigation", {"map": str(tmp_path / "gone.json")})
+    assert envs.knowledge("toy", {}) == envs.knowledge("toy")  # no option changes it
 
 
 def test_unknown_worlds_are_refused():

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.config.tree import compose
 from learner.group import get_weights
 from learner.models.sequence import behaviour_transformer
 from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Demonstrations, Scales
@@ -21,7 +22,7 @@ SHAPES = [
     for layout in ("merged", "separate")
     for dimensions, ablate in (("independent", "none"), ("conditional", "none"), ("conditional", "both"))
 ] + [{"layout": "separate", "ablate": "target"}, {"layout": "merged", "ablate": "text"}]
-SHAPES += [{"layout": "merged", "waves": 3}]
+SHAPES += [{"layout": "merged", "waves": 3}, {"layout": "merged", "hidden": 2, "offset_width": 24, "times": 20}]
 
 
 def build(seed=0, large=True, **config):
@@ -263,3 +264,13 @@ def test_half_the_precision_is_near_and_is_refused_where_the_processor_has_it_no
     assert torch.equal(build(precision="auto")(told), exact(told))
     with pytest.raises(ValueError, match="choose float32"):
         build(precision="bfloat16")
+
+
+def test_the_published_settings_have_as_many_parameters_as_the_published_model():
+    """8,381,312 in the released configuration, with its vocabulary of 1,502 and texts of at most 226 tokens."""
+    published = compose(["experiment=lgqd_paper"]).method.sequence.model
+    config = published.model_copy(update={"device": "cpu", "precision": "float32"})
+    model = BehaviourModel(config, 1502, (226, 400), [np.zeros(4, np.float32)] * 2)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 8_381_312
+    again = BehaviourModel.of(config, get_weights(model))
+    assert sum(parameter.numel() for parameter in again.parameters()) == 8_381_312

@@ -1,4 +1,4 @@
-"""From archives to what is learned from: gathering, groups, splits, clusters, words, trials, agreement."""
+"""From archives to what is learned from: gathering, clusters, words, trials, baselines, agreement."""
 
 import itertools
 import json
@@ -13,10 +13,11 @@ from envs import navigation
 from envs.navigation import PARAMETERS
 from learner.behaviours import trials, words
 from learner.behaviours.agreement import agreement, kendall, pearson, spearman
+from learner.behaviours.baselines import replayed
 from learner.behaviours.clusters import centres
 from learner.behaviours.demonstrations import UNKNOWN
-from learner.behaviours.gather import GatherConfig, gather, groups, joined, nearby
-from learner.behaviours.table import Behaviours, split
+from learner.behaviours.gather import GatherConfig, gather, nearby
+from learner.behaviours.table import Behaviours
 from learner.search.novelty_search import columns
 from learner.store.archive import Archive, ArchiveError
 from learner.store.episodes import EpisodeStore, StoreError
@@ -119,46 +120,6 @@ def test_starts_nearby_follow_from_seed_and_number_and_are_free():
     assert found.tolist() != nearby(HOUSE, ids, 2, 60.0, 180.0).tolist()
 
 
-# ---- groups and parts ------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30))
-def test_groups_are_connected_components(pairs):
-    first, second = np.array(pairs, np.int64).T
-    found = joined(first, second)
-    parent = {}
-
-    def root(node):
-        while parent.setdefault(node, node) != node:
-            node = parent[node]
-        return node
-
-    for a, b in pairs:
-        parent[root(("first", a))] = root(("second", b))
-    expected = [root(("first", a)) for a, _ in pairs]
-    for i, j in itertools.combinations(range(len(pairs)), 2):
-        assert (found[i] == found[j]) == (expected[i] == expected[j])
-
-
-def test_trajectories_that_nearly_agree_are_one_group():
-    random = np.random.default_rng(0)
-    base = np.cumsum(random.normal(0, 8, (200, 100, 3)), 1).astype(np.float32) + 300
-    pose = np.concatenate([base, base + random.uniform(-0.05, 0.05, base.shape).astype(np.float32)])
-    group = joined(*groups(pose, 15.0))
-    assert (group[:200] == group[200:]).mean() > 0.97
-    assert len(np.unique(group[:200])) == 200
-
-
-def test_parts_follow_from_the_group_alone():
-    group = np.random.default_rng(0).integers(-(2**62), 2**62, 20_000)
-    part = split(group, (0.7, 0.1, 0.2))
-    assert np.abs(np.bincount(part) / len(part) - [0.7, 0.1, 0.2]).max() < 0.01
-    assert split(group[::-1], (0.7, 0.1, 0.2)).tolist() == part[::-1].tolist()
-    larger = split(group, (0.6, 0.1, 0.3))
-    assert set(part[larger == 0].tolist()) == {0}
-
-
 # ---- clusters --------------------------------------------------------------------------------------------------------
 
 
@@ -213,11 +174,29 @@ def test_what_is_told_was_visited():
     for n in range(40):
         said = " ".join(sentence for moment in words.told(SCENE, symbols, n) for sentence in moment)
         assert set(words.asked(SCENE, said)) <= set(routes[n])
-        assert words.is_true(SCENE, f"go to the {routes[n][-1]}", routes[n])
+        for place in set(routes[n]):
+            assert words.is_true(SCENE, f"go to the {place}", routes[n], last[n]) == (place in last[n])
         assert last[n] <= set(routes[n])
         assert words.obeyed(routes[n][-2:], routes[n], last[n]) >= 2 / 3
-    assert not words.is_true(SCENE, "go to the moon", ["stove"])
-    assert not words.is_true(SCENE, "go to the stove, then to the bed", ["bed", "stove"])
+    told = "go to the stove, then to the bed"
+    assert words.is_true(SCENE, told, ["stove", "fan", "bed", "sofa"], {"bed", "sofa"})
+    assert not words.is_true(SCENE, told, ["stove", "fan", "bed", "sofa"], {"sofa"})  # it passed the bed only
+    assert not words.is_true(SCENE, told, ["bed", "stove"], {"bed"})
+    assert not words.is_true(SCENE, "go to the moon", ["stove"], {"stove"})
+
+
+def test_a_text_that_names_one_place_is_no_route():
+    assert words.describes_route(["stove", "bed"])
+    assert not words.describes_route(["bed"])
+    assert not words.describes_route(["bed", "bed"])
+    assert not words.describes_route([])
+
+
+def test_likeness_is_the_share_of_places_that_are_shared_in_order():
+    assert words.likeness(["a", "b", "c"], ["a", "b", "c"]) == 1
+    assert words.likeness(["a", "b", "c"], ["c", "b"]) == 2 / 5
+    assert words.likeness(["a", "b"], ["b", "a"]) == 0.5
+    assert words.likeness(["a"], ["b"]) == words.likeness([], []) == 0
 
 
 def test_tokens_are_words_between_two_marks():
@@ -238,7 +217,7 @@ def test_tokens_are_words_between_two_marks():
 # ---- trials ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [2, 3, 5])
 def test_other_words_ask_for_the_same_places_in_the_same_order(count):
     wanted = list(SCENE.places[3 : 3 + count])
     said = {trials.reworded(wanted, number) for number in range(8)}
@@ -250,32 +229,71 @@ def test_other_words_ask_for_the_same_places_in_the_same_order(count):
         )
 
 
-def test_rivals_share_an_end_and_no_place_before_it():
-    random = np.random.default_rng(0)
-    place = random.uniform(0, 100, (300, 2)).astype(np.float32)
-    names = np.array(list("abcdefg"))
-    wanted = [list(names[random.integers(0, 7, random.integers(1, 4))]) for _ in range(300)]
-    group = random.integers(0, 100, 300)
-    pairs = trials.rivals(place, wanted, group, 20.0, 40, random)
-    assert len(pairs) == 40
-    assert len({row for pair in pairs for row in pair}) == 80
-    for a, b in pairs:
-        assert np.linalg.norm(place[a] - place[b]) <= 20
-        assert wanted[a][-1] == wanted[b][-1]
-        assert group[a] != group[b]
-        way, other = (set(wanted[i][:-1]) - {wanted[i][-1]} for i in (a, b))
-        assert way
-        assert other
-        assert not way & other
+def route(told, passed, end=(0.0, 0.0), last=None):
+    return trials.Route(told.split(), passed.split(), {last or passed.split()[-1]}, end)
+
+
+def test_a_pair_passes_other_places_to_the_same_end():
+    west, east = route("stove fan bed", "pink stove fan red bed"), route("chair sofa bed", "pink chair table sofa bed")
+    assert west.differs(east, 30.0)
+    assert east.differs(west, 30.0)
+    mentions = route("pink red bed", "pink stove fan red bed")  # the same robot, another text
+    assert not mentions.differs(west, 30.0)  # what they say differs, but both drive alike
+    assert not west.differs(route("chair sofa bed", "pink chair table sofa bed", (20.0, 25.0)), 30.0)
+    assert not west.differs(route("chair sofa lamp", "pink chair sofa lamp bed"), 30.0)
+    assert not west.differs(route("chair sofa bed", "chair sofa stove fan bed"), 30.0)  # it passes both ways
+    assert not route("stove bed", "stove bed").differs(route("chair bed", "chair bed"), 30.0)  # the end is two thirds
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32))
+def test_rivals_are_pairs_that_differ_each_in_one_at_most(seed):
+    random = np.random.default_rng(seed)
+    names = np.array(list("abcdefgh"))
+    found = []
+    for _ in range(80):
+        passed = random.permutation(names)[: random.integers(1, 6)].tolist()
+        told = [place for place in passed[:-1] if random.random() < 0.8] + passed[-1:]
+        found.append(trials.Route(told, passed, {passed[-1]}, tuple(random.uniform(0, 60, 2))))
+    pairs = trials.rivals(found, 30.0, 5, random)
+    assert len(pairs) <= 5
+    assert len({row for pair in pairs for row in pair}) == 2 * len(pairs)
+    for a, b in ((found[i], found[j]) for i, j in pairs):
+        assert a.differs(b, 30.0)
+        for own, other in ((a, b), (b, a)):
+            assert words.obeyed(own.wanted, own.passed, own.last) == 1
+            assert words.obeyed(own.wanted, other.passed, other.last) <= 0.5
+    every = trials.rivals(found, 30.0, 99, random)
+    left = set(range(80)) - {row for pair in every for row in pair}
+    left = [found[row] for row in left if words.describes_route(found[row].wanted)]
+    assert not any(a.differs(b, 30.0) for a, b in itertools.combinations(left, 2))
 
 
 def test_trials_are_kept_as_they_were(tmp_path):
-    frozen = [trials.Trial("go", ["bed"], [1.0, 2.0], [3.0, 4.0, 0.5], 2**40 + 1, "plain", "described", "map")]
+    frozen = [trials.Trial("go", ["bed"], [], [1.0, 2.0], [3.0, 4.0, 0.5], 2**40 + 1, 3, "plain", "described", "map")]
     trials.save(frozen, tmp_path)
     assert trials.load(tmp_path) == frozen
     (tmp_path / trials.FILE).write_text(json.dumps({"text": 1}))
     with pytest.raises(StoreError, match="run the stage split again"):
         trials.load(tmp_path)
+
+
+# ---- baselines -------------------------------------------------------------------------------------------------------
+
+
+def test_an_archive_is_replayed_by_end_by_text_or_at_random():
+    def asked(wanted, target, pair):
+        return trials.Trial("go", wanted, [], target, [0.0] * 3, 0, pair, "how", "described", "map")
+
+    descriptor = np.array([[0, 0], [10, 0], [20, 0], [30, 0]], np.float32)
+    texts = [[["stove", "bed"]], [], [["stove", "bed"], ["fan", "sofa", "bed"]], [["chair", "bed"]]]
+    rows = [(["stove", "bed"], [11.0, 0.0]), (["chair", "bed"], [11.0, 0.0]), (["fan", "sofa", "bed"], [0.0, 0.0])]
+    found = replayed([asked(*row, 0) for row in rows], descriptor, texts, 0)
+    assert found["text_blind_replay"].tolist() == [1, 1, 0]
+    assert found["text_aware_replay"].tolist() == [2, 3, 2]  # of two with the same text the one that ends nearer
+    assert len(set(found["random"].tolist())) == 1  # trials of a pair share the draw
+    drawn = replayed([asked(*rows[0], pair) for pair in range(400)], descriptor, texts, 0)["random"]
+    assert np.bincount(drawn).min() > 70
 
 
 # ---- agreement -------------------------------------------------------------------------------------------------------

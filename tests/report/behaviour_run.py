@@ -11,8 +11,10 @@ import numpy as np
 import safetensors.numpy
 import yaml
 
+from cluster.metrics.following import ARMS
 from envs import navigation
 from learner.behaviours import trials
+from learner.behaviours.baselines import BASELINES
 from learner.behaviours.trials import Trial
 from learner.store.archive import Archive
 
@@ -25,10 +27,12 @@ def asked(count: int, texts: Sequence[str] = TEXTS) -> list[Trial]:
     return [
         Trial(
             text=f"{texts[k % len(texts)]}",
-            wanted=["sofa"],
+            wanted=["stove", "sofa"],
+            rival=["bed", "sofa"] if k % 8 > 5 else [],
             target=[60.0 + 12 * k, 500.0 - 9 * k],
             start=[60.0, 450.0, 0.7],
             behaviour=k // 4,
+            pair=k // 4,
             kind="how" if k % 8 > 5 else "plain",
             wording=("described", "reworded")[k // 2 % 2],
             begins=("map", "nearby")[k % 2],
@@ -43,31 +47,25 @@ def arrays(count: int, seed: int) -> dict[str, Any]:
     share = np.linspace(0, 1, STEPS)[None, :, None]
     start, end = np.array([60.0, 450.0]), draw.uniform(40, 560, (count, 1, 2))
     pose = np.concatenate([start * (1 - share) + end * share, np.zeros((count, STEPS, 1))], 2)
-    found = {
-        "pose": pose,
-        "error": draw.uniform(0, 400, (count, SAMPLES)),
-        "score": draw.integers(0, 5, (count, SAMPLES)) / 4,
-        "replayed": pose,
-        "replayed_error": draw.uniform(0, 40, count),
-        "replayed_score": draw.integers(0, 5, count) / 4,
-    }
+    found = {"pose": pose}
+    for prefix, samples in ({"": SAMPLES} | {f"{name}/": 1 for name in BASELINES}).items():
+        found[f"{prefix}error"] = draw.uniform(0, 400, (count, samples))
+        for key in ("score", "rival"):
+            found[prefix + key] = draw.integers(0, 5, (count, samples)) / 4
     return {name: np.ascontiguousarray(value, np.float32) for name, value in found.items()}
 
 
-def results(count: int, distance: float = 0.25, ablate: str = "none") -> dict[str, Any]:
+def results(count: int, right: float = 0.25, arm: str = "text") -> dict[str, Any]:
     """What it sums up: a number of each row that nothing else has."""
-    names: list[dict[str, str]] = [{"kind": "all"}, {"kind": "how"}, {"kind": "plain"}, {"wording": "described"}]
-    names += [{"wording": "reworded"}, {"begins": "map"}, {"begins": "nearby"}]
-    names += [{"kind": "how", "wording": "reworded", "begins": "nearby"}]
     rows = []
-    for r, name in enumerate(names):
-        row: dict[str, Any] = dict(name) | {"n": count - r}
-        for c, key in enumerate(("distance", "best_distance", "score", "best_score", "replayed_distance")):
-            value = distance + 0.01 * r + 0.1 * c
-            row[key] = {"value": value, "low": value - 0.02, "high": value + 0.03}
-        row["replayed_score"] = {"value": None, "low": None, "high": None}
-        rows.append(row)
-    return {"ablate": ablate, "strategy": "sample", "samples": SAMPLES, "diagonal": 848.5, "rows": rows}
+    for p, player in enumerate((arm, "text_blind_replay", "text_aware_replay")):
+        for r, case in enumerate(("all", "how", "plain", "described", "reworded", "map", "nearby")):
+            for c, metric in enumerate(("two_alternative", "normalised_obedience", "obedience", "distance")):
+                if (case, metric) != ("plain", "two_alternative"):
+                    value = right + 0.01 * r + 0.1 * c + 0.001 * p
+                    row = {"arm": player, "trials": case, "metric": metric, "value": value}
+                    rows.append(row | {"low": value - 0.02, "high": value + 0.03, "n": count - r, "seeds": [0]})
+    return {"arm": arm, "strategy": "sample", "samples": SAMPLES, "diagonal": 848.5, "rows": rows}
 
 
 def write_behaviours(
@@ -80,7 +78,7 @@ def write_behaviours(
     origin: str = "",
     house: str = "",
     seed: int = 0,
-    distance: float = 0.25,
+    right: float = 0.25,
     ablate: str = "none",
 ) -> Path:
     """One run folder with finished stages; `origin` is what `from` says. The language model judged the last trials."""
@@ -97,7 +95,7 @@ def write_behaviours(
             trials.save(asked(count, texts), place)
         elif stage == "deploy":
             (place / "episodes.safetensors").write_bytes(safetensors.numpy.save(arrays(count, seed)))
-            (place / "results.json").write_text(json.dumps(results(count, distance, ablate)))
+            (place / "results.json").write_text(json.dumps(results(count, right, ARMS[ablate])))
         elif stage == "judge":
             lines = [{"trial": k, "vote": v, "overall": (3 * k + v) % 11} for k in range(judged) for v in (0, 1)]
             lines = [{**line, "trial": count - 1 - line["trial"]} for line in lines]

@@ -40,13 +40,14 @@ def test_results_are_those_of_the_file(run: Path, read: Read) -> None:
     source, page = read(report.write([run]))
     assert "lgqd on navigation/House" in page.text
     assert '<p class="headline">25.0 %</p>' in source
-    assert "(median; 23.0 to 28.0 %), 16 trials." in page.text.replace("\xa0", " ")
+    assert "chance is 50 % (23.0 to 28.0 %), 16 trials." in page.text.replace("\xa0", " ")
     told = page.text.replace("\xa0", " ")
-    assert "all trials 16 25.0 % [23.0, 28.0] 35.0 % [33.0, 38.0] 65.0 % [63.0, 68.0]" in told
-    assert "in other words 12 29.0 % [27.0, 32.0] 39.0 % [37.0, 42.0] 69.0 % [67.0, 72.0]" in told
-    assert "one end, two ways 15 0.46 [0.44, 0.49] 0.56 [0.54, 0.59] –" in told
-    assert "one end, two ways, in other words, from nearby 32.0 % [30.0, 35.0] 0.52 [0.50, 0.55]" in told
-    assert "best of 3" in told
+    assert "all trials 16 25.0 % [23.0, 28.0] 25.1 % [23.1, 28.1] 25.2 % [23.2, 28.2] –" in told
+    assert "in other words 12 29.0 % [27.0, 32.0] 29.1 % [27.1, 32.1]" in told
+    assert "one end, two routes 15 0.36 [0.34, 0.39] 0.36 [0.34, 0.39] 0.36 [0.34, 0.39] –" in told
+    assert "from nearby 10 61.0 % [59.0, 64.0]" in told
+    assert told.count("a behaviour's own text and end") == 3  # nobody has a rival there
+    assert "3 episodes of each trial" in told
 
 
 def test_nothing_is_said_of_what_such_runs_do_not_do(run: Path, make_run: Callable[..., Path], read: Read) -> None:
@@ -139,7 +140,11 @@ def test_distances_are_counted(run: Path, monkeypatch: pytest.MonkeyPatch, read:
     )
     report.write([run])
     found = deployed.read(run)
-    ends = {"single": found.error[:, 0], "best of 3": found.error.min(1), "archive replayed": found.replayed_error}
+    ends = {
+        "single": found.error[:, 0],
+        "best of 3": found.error.min(1),
+        "archive replayed": found.replayed_error[:, 0],
+    }
     assert [line.label for line in drawn["distances"]] == list(ends)
     for line in drawn["distances"]:
         shares = 100 * ends[line.label] / found.diagonal
@@ -244,18 +249,18 @@ def test_stages_of_another_run(tmp_path: Path, read: Read) -> None:
 def test_arms_are_told_apart(tmp_path: Path, read: Read) -> None:
     kinds = [("none", 0.25, 0), ("none", 0.35, 1), ("text", 0.5, 0), ("target", 0.6, 0), ("both", 0.7, 0)]
     folders = [
-        write_behaviours(tmp_path / f"{name}-{seed}", ablate=name, distance=value, seed=seed)
+        write_behaviours(tmp_path / f"{name}-{seed}", ablate=name, right=value, seed=seed)
         for name, value, seed in kinds
     ]
     _, page = read(report.write(folders[:3]))
     told = page.text.replace("\xa0", " ")
     assert "Behaviours asked for: ablate=none 30.0 %" in told  # the mean of two seeds, lowest to highest
-    assert "(median; 25.0 to 35.0 %), 32 trials." in told
+    assert "(25.0 to 35.0 %), 32 trials." in told
     assert "Behaviours asked for: ablate=text 50.0 %" in told
-    assert "16 trials, without text." in told
+    assert "16 trials, arm no_text." in told
     assert "Shown for none-0, the first of 3 runs." in told
     _, page = read(report.write(folders))
-    assert "ablate=both 70.0 % [68.0, 73.0] 0.90 [0.88, 0.93]" in page.text.replace("\xa0", " ")
+    assert "ablate=both 70.0 % [68.0, 73.0] 0.80 [0.78, 0.83] 0.90 [0.88, 0.93]" in page.text.replace("\xa0", " ")
 
 
 @pytest.mark.parametrize("stages", [(), ("search",), ("search", "split"), ("split", "judge")])
@@ -302,7 +307,7 @@ def test_damaged_ratings_archives_and_maps_are_told(run: Path, tmp_path: Path, r
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("rows", [None, [], [{"kind": "all"}], [{"kind": "all", "n": 3, "distance": {"value": "x"}}]])
+@pytest.mark.parametrize("rows", [None, [], [{"arm": "text"}], [{"arm": "text", "trials": "all", "value": "x"}]])
 def test_strange_results(run: Path, rows: Any, read: Read) -> None:
     (run / "stages/deploy/results.json").write_text(json.dumps(results(16) | {"rows": rows}))
     _, page = read(report.write([run]))

@@ -57,7 +57,7 @@ def secrets(config: Config) -> list[str]:
 
 def world(config: Config) -> str:
     """The environment's description of itself, as the file that the service reads."""
-    return json.dumps(envs.knowledge(config.env.id.partition("/")[0]))
+    return json.dumps(envs.knowledge(config.env.id.partition("/")[0], config.env.options))
 
 
 def caller(config: Config) -> tuple[list[Object], list[tuple[Object, Object]]]:

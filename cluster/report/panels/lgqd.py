@@ -47,25 +47,43 @@ SHOWN = {"nearer than 9 of 10": 0.1, "in the middle": 0.5, "farther than 9 of 10
 """Which trials are drawn: by the share of trials whose single episode ends nearer to the target."""
 EACH = 2  # trials drawn of each
 CASES = {
-    "kind": {"all": "all trials", "plain": "a behaviour's own text and end", "how": "one end, two ways"},
-    "wording": {"described": "in the describer's words", "reworded": "in other words"},
-    "begins": {"map": "from the map's start", "nearby": "from nearby"},
+    "all": "all trials",
+    "plain": "a behaviour's own text and end",
+    "how": "one end, two routes",
+    "described": "in the describer's words",
+    "reworded": "in other words",
+    "map": "from the map's start",
+    "nearby": "from nearby",
 }
-BEST, REPLAYED = "best_", "replayed_"
-
-
+REPLAYS = {
+    "text_blind_replay": "archive, without text",
+    "text_aware_replay": "archive, looked up by text",
+    "random": "archive, at random",
+}
 MEASURES = {
-    "distance": (
-        "Distance",
-        "Between the end of an episode and the target: the median, a share of the house's diagonal.",
+    "two_alternative": (
+        "Own text or the rival's",
+        "Of pairs of routes to one end, the share of episodes that fit their own text better than the other's; as well "
+        "counts half. Chance, and whoever reads no text, is 50 %.",
         rate,
     ),
-    "score": (
+    "normalised_obedience": (
+        "Normalised obedience",
+        "0: as the nearest behaviour of the archive, which reads no text; 1: as the described behaviours themselves.",
+        decimal,
+    ),
+    "obedience": (
         "Obedience",
         "Of the places that the text names, the share that was visited in its order; being at the last of them in the "
         "end counts as one more. The mean, 0 to 1.",
         decimal,
     ),
+    "distance": (
+        "Distance",
+        "Between the end of an episode and the target: the median, a share of the house's diagonal.",
+        rate,
+    ),
+    "best_distance": ("Distance, best", "The same of the nearest of a trial's episodes.", rate),
 }
 
 
@@ -91,44 +109,37 @@ def _results(groups: Arms) -> str:
     spread = spread_name(seeds(max(few.values(), key=len)), "95 % bootstrap intervals over behaviours")
     if len(few) <= FEW_ARMS:
         return join(*(_of_arm(arm, runs, spread) for arm, runs in few.items()))
-    columns = [(kind + name, cell) for kind in ("", REPLAYED) for name, (*_, cell) in MEASURES.items()]
-    everything = CASES["kind"]["all"]
-    rows = [(arm, *(cell(_value(runs, everything, name)) for name, cell in columns)) for arm, runs in few.items()]
-    head = ["settings", "distance", "obedience", "distance, archive", "obedience, archive"]
-    return section("Behaviours asked for", table(head, rows), text(f"All trials, single episodes. Brackets: {spread}."))
+    rows = [
+        (arm, *(cell(_value(runs, _arm(runs), "all", name)) for name, (*_, cell) in MEASURES.items()))
+        for arm, runs in few.items()
+    ]
+    head = ["settings", *(what.lower() for what, *_ in MEASURES.values())]
+    return section("Behaviours asked for", table(head, rows), text(f"All trials. Brackets: {spread}."))
 
 
 def _of_arm(label: str, runs: Sequence[Run], spread: str) -> str:
-    everything, results = CASES["kind"]["all"], _results_of(runs[0])
-    total, samples = _value(runs, everything, "distance"), count(number(results.get("samples")))
+    arm, samples = _arm(runs), count(number(_results_of(runs[0]).get("samples")))
     parts = []
-    if total:
-        parts.append(headline(percent(total.value)))
-        words = "of the house's diagonal lie between the target and the end of a single episode"
-        left = str(results.get("ablate") or "none")
-        how = "" if left == "none" else f", without {left}"
-        parts.append(text(f"{words} (median; {Measure().range(total)}), {count(total.n)} trials{how}."))
-    facts = {
-        "obedience, 0 to 1": "score",
-        f"distance, best of {samples}": f"{BEST}distance",
-        "distance, archive replayed": f"{REPLAYED}distance",
-        "obedience, archive replayed": f"{REPLAYED}score",
-    }
-    parts.append(tiles({words: _brief(_value(runs, everything, name), name) for words, name in facts.items()}))
-    cases = [case for case in _rows(runs[0]) if ", " not in case or case in CASES["kind"].values()]
-    head = ["which trials", "trials", "single", f"best of {samples}", "archive replayed"]
+    right = _value(runs, arm, "all", "two_alternative")
+    if right:
+        parts.append(headline(percent(right.value)))
+        words = "of episodes fit their own text better than that of another route to the same end; chance is 50 %"
+        how = "" if arm == "text" else f", arm {arm}"
+        parts.append(text(f"{words} ({Measure().range(right)}), {count(right.n)} trials{how}."))
+    brief = {what: name for name, (what, *_) in MEASURES.items() if name != "two_alternative"}
+    parts.append(tiles({what.lower(): _brief(_value(runs, arm, "all", name), name) for what, name in brief.items()}))
+    head = ["which trials", "trials", "transformer", *REPLAYS.values()]
     for name, (what, about, cell) in MEASURES.items():
         rows = []
-        for case in cases:
-            found = [_value(runs, case, kind + name) for kind in ("", BEST, REPLAYED)]
-            rows.append((case, count(found[0].n if found[0] else None), *map(cell, found)))
-        parts += [subtitle(what), text(about), table(head, rows)]
-    words = "The best is the episode that ends nearest to the target; replayed is the nearest behaviour of those"
-    parts.append(text(f"{words} that were learned from. Brackets: {spread}."))
-    crossed = [case for case in _rows(runs[0]) if case not in cases]
-    rows = [(case, *(cell(_value(runs, case, name)) for name, (*_, cell) in MEASURES.items())) for case in crossed]
-    if rows:
-        parts += [subtitle("Single episodes"), table(["which trials", "distance", "obedience"], rows)]
+        for case, words in CASES.items():
+            found = [_value(runs, player, case, name) for player in (arm, *REPLAYS)]
+            if found[0]:
+                rows.append((words, count(found[0].n), *map(cell, found)))
+        if rows:
+            parts += [subtitle(what), text(about), table(head, rows)]
+    parts.append(
+        text(f"{samples} episodes of each trial count alike; the archive is replayed once. Brackets: {spread}.")
+    )
     return section(f"Behaviours asked for{': ' if label else ''}{label}", *parts)
 
 
@@ -138,23 +149,23 @@ def _results_of(run: Run) -> Mapping[str, Any]:
     return read_mapping(folder / "results.json") if folder else {}
 
 
-def _rows(run: Run) -> dict[str, Mapping[str, Any]]:
-    """The rows of the results by what they are of, in words."""
-    found = {}
+def _arm(runs: Sequence[Run]) -> str:
+    return str(_results_of(runs[0]).get("arm") or "text")
+
+
+def _rows(run: Run) -> list[Mapping[str, Any]]:
     rows = _results_of(run).get("rows")
-    for row in rows if isinstance(rows, list) else []:
-        names = [words.get(str(row[key]), str(row[key])) for key, words in CASES.items() if key in row]
-        found[", ".join(names)] = row
-    return found
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
 
 
-def _value(runs: Sequence[Run], case: str, name: str) -> Estimate | None:
-    """A number of a case over some runs; None where none has it."""
+def _value(runs: Sequence[Run], arm: str, trials: str, metric: str) -> Estimate | None:
+    """A measure over some runs; None where none has it."""
+    wanted = {"arm": arm, "trials": trials, "metric": metric}
     found = []
     for run in runs:
-        row = _rows(run).get(case, {})
-        if value := between(row.get(name), int(number(row.get("n")) or 0)):
-            found.append(value)
+        for row in _rows(run):
+            if wanted.items() <= row.items() and (value := between(row, int(number(row.get("n")) or 0))):
+                found.append(value)
     return overall(found)
 
 
@@ -190,7 +201,7 @@ def _distances(found: Deployed, note: str) -> str:
     values = {
         "single": found.error[:, 0],
         f"best of {found.error.shape[1]}": found.error.min(1),
-        "archive replayed": found.replayed_error,
+        "archive replayed": found.replayed_error[:, 0],
     }
     shares = {name: 100 * value / found.diagonal for name, value in values.items()}
     edges = np.linspace(0, max(float(value.max()) for value in shares.values()) or 1, BINS + 1)

@@ -1,4 +1,4 @@
-"""The scene along each behaviour: its route, and eleven moments (`envs/navigation/scene.py`)."""
+"""The scene along each behaviour: its route, its last places, and eleven moments (`envs/navigation/scene.py`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from learner.behaviours import words
 def run(work: BehaviourStage) -> Outcome | None:
     rows, count = list[str](), 0
     for ids, pose in work.trajectories():
-        symbols, routes = work.scene.symbols(pose), work.scene.route(pose, again=True)
+        symbols, (routes, last) = work.scene.symbols(pose), words.visited(work.scene, pose)
         for row, number in enumerate(ids.tolist()):
-            line = {"id": number, "route": routes[row], "told": words.told(work.scene, symbols, row)}
+            line = {"id": number, "route": routes[row], "last": sorted(last[row])}
+            line |= {"told": words.told(work.scene, symbols, row)}
             rows.append(json.dumps(line | {"moments": work.scene.annotation(symbols, row)}))
         count += len(ids)
         work.progress.line(f"annotate  behaviours {count:,}")

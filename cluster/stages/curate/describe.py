@@ -40,7 +40,7 @@ def run(work: BehaviourStage) -> Outcome | None:
                 failed += 1
                 continue
             text = answer.value["caption"]
-            true = words.is_true(work.scene, text, line["route"])
+            true = words.is_true(work.scene, text, line["route"], set(line["last"]))
             untrue += not true
             texts.append({"id": line["id"], "n": n, "style": style, "text": text, "true": true})
         work.progress.line(f"describe  texts {begin + len(part):,}/{len(questions):,}  failed {failed:,}")

@@ -1,4 +1,4 @@
-"""Splits groups into training and held-out ones, and freezes the trials on held-out behaviours."""
+"""Freezes the trials, holds out what they ask for, and keeps what drives near to it out of the training."""
 
 from __future__ import annotations
 
@@ -12,46 +12,74 @@ from cluster.stages._shared.lgqd import PARTS_FILE, BehaviourStage
 from learner.behaviours import trials, words
 from learner.behaviours.gather import nearby
 from learner.behaviours.table import PARTS, Behaviours, split
-from learner.behaviours.trials import Trial, reworded, rivals
+from learner.behaviours.trials import Route, Trial, reworded, rivals
 
 
 def run(work: BehaviourStage) -> Outcome | None:
     """Split.
 
     Raises:
-        RunError: no described behaviour is held out.
+        RunError: no text is about a route, or nothing is left to learn from.
     """
     settings = work.method.split
     table = Behaviours.load(work.given.artifact("merge"))
-    texts = work.texts()
-    part = split(table.group, (1 - settings.validation - settings.test, settings.validation, settings.test))
-    work.folder.write(work.place / PARTS_FILE, safetensors.numpy.save({"part": part}))
-    frozen = _trials(work, table, np.flatnonzero(part == PARTS.index("test")), texts)
-    trials.save(frozen, work.place, work.folder.attempt)
+    pose = np.concatenate([pose for _, pose in work.trajectories()])
+    frozen, rows = _trials(work, table, pose)
+    part = split(pose[..., :2], table.group, rows, settings.validation, settings.margin)
     counts = {name: int((part == number).sum()) for number, name in enumerate(PARTS)}
-    told = f"split: {counts['train']:,} behaviours to learn from, {len(frozen):,} trials"
-    return Outcome(counts | {"trials": len(frozen)}, lines=(told,))
+    if not counts["train"]:
+        raise RunError("every behaviour drives near to one that trials ask for: lower method.split.margin, how, plain")
+    work.folder.write(work.place / PARTS_FILE, safetensors.numpy.save({"part": part}))
+    trials.save(frozen, work.place, work.folder.attempt)
+    pairs = len({trial.pair for trial in frozen if trial.kind == "how"})
+    told = (
+        f"split: {counts['train']:,} behaviours to learn from, {counts['margin']:,} too near to a test; "
+        f"{len(frozen):,} trials, {pairs} pairs of routes"
+    )
+    return Outcome(counts | {"pairs": pairs, "trials": len(frozen)}, lines=(told,))
 
 
-def _trials(
-    work: BehaviourStage, table: Behaviours, rows: NDArray[np.int64], texts: dict[int, list[str]]
-) -> list[Trial]:
-    settings, generator = work.method.split, np.random.default_rng([work.config.seed, 1])
-    told = {row: texts[int(table.id[row])][0] for row in rows.tolist() if int(table.id[row]) in texts}
-    rows = np.array([row for row in rows.tolist() if row in told], np.int64)
-    if not len(rows):
-        raise RunError("no described behaviour is held out: raise method.split.test, or search longer")
-    wanted = [words.asked(work.scene, told[row]) for row in rows.tolist()]
-    plain = generator.permutation(len(rows))[: settings.plain].tolist()
-    pairs = rivals(table.descriptor[rows], wanted, table.group[rows], settings.near, settings.how, generator)
-    chosen = [(i, i, "plain") for i in plain] + [(i, pair[0], "how") for pair in pairs for i in pair]
-    ids = table.id[rows]
-    starts = nearby(work.house, ids, work.config.seed + 1, settings.distance, settings.degrees)
+def _trials(work: BehaviourStage, table: Behaviours, pose: NDArray[np.float32]) -> tuple[list[Trial], NDArray[np.intp]]:
+    """The trials, and the rows of the behaviours they ask for: at most one of each group, with a text about a route."""
+    settings, generator, texts = work.method.split, np.random.default_rng([work.config.seed, 1]), work.texts()
+    told: dict[int, tuple[int, str]] = {}  # of each group
+    for row, (number, group) in enumerate(zip(table.id.tolist(), table.group.tolist(), strict=True)):
+        for text in texts.get(number, []) if group not in told else []:
+            if words.describes_route(words.asked(work.scene, text)):
+                told[group] = row, text
+                break
+    if not told:
+        raise RunError("no behaviour has a true text that names two places: search longer, or describe again")
+    chosen, said = np.array([row for row, _ in told.values()], np.intp), [text for _, text in told.values()]
+    routes = [
+        Route(words.asked(work.scene, text), passed, last, (float(end[0]), float(end[1])))
+        for text, passed, last, end in zip(
+            said, *words.visited(work.scene, pose[chosen]), table.descriptor[chosen], strict=True
+        )
+    ]
+    pairs = rivals(routes, settings.near, settings.how, generator)
+    paired = {row for pair in pairs for row in pair}
+    plain = [row for row in generator.permutation(len(routes)).tolist() if row not in paired][: settings.plain]
+    starts = nearby(work.house, table.id[chosen], work.config.seed + 1, settings.distance, settings.degrees)
+    cases = [(row, row, row, "plain") for row in plain]
+    cases += [(own, other, pair[0], "how") for pair in pairs for own, other in (pair, pair[::-1])]
     result = []
-    for number, (own, end, kind) in enumerate(chosen):
+    for own, other, first, kind in cases:
         for wording in ("described", "reworded"):
-            text = told[int(rows[own])] if wording == "described" else reworded(wanted[own], number)
-            for begins, start in (("map", work.house.start), ("nearby", starts[own].tolist())):
-                target = table.descriptor[rows[end]].tolist()
-                result.append(Trial(text, wanted[own], target, list(start), int(ids[own]), kind, wording, begins))
-    return result
+            text = said[own] if wording == "described" else reworded(routes[own].wanted, first)
+            for begins, start in (("map", work.house.start), ("nearby", starts[first].tolist())):
+                result.append(
+                    Trial(
+                        text=text,
+                        wanted=routes[own].wanted,
+                        rival=routes[other].wanted if kind == "how" else [],
+                        target=list(routes[first].end),
+                        start=list(start),
+                        behaviour=int(table.id[chosen[own]]),
+                        pair=first,
+                        kind=kind,
+                        wording=wording,
+                        begins=begins,
+                    )
+                )
+    return result, chosen[sorted(paired | set(plain))]

@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -63,6 +64,14 @@ class BehaviourConfig(Part):
     """Exponent of the focal loss of clusters; 0 is cross-entropy."""
     offset_weight: float = Field(default=1.0, ge=0)
     """Weight of the squared error of centre plus offset, relative to the loss of clusters."""
+    hidden: int = Field(default=1, ge=1, le=4)
+    """Hidden layers of the perceptrons that encode inputs and predict clusters and offsets; 2 as published."""
+    offset_width: int = Field(default=0, ge=0)
+    """Width of the hidden layers that predict offsets; 0: twice the width of a token. 1,024 as published."""
+    places: int = Field(default=0, ge=0)
+    """Rows of the table of positions in a text, if that is more than the longest text needs; 1,435 as published."""
+    times: int = Field(default=0, ge=0)
+    """Rows of the table of steps, if that is more than an episode needs; 1,000 as published."""
     waves: int = Field(default=0, ge=0, le=12)
     """Number of wavelengths, halving from the world's width, that encode targets and sensors besides their plain values
     (Tancik et al. 2020, arXiv 2006.10739): walls matter at a finer scale than the world's."""
@@ -149,20 +158,22 @@ class BehaviourModel(nn.Module):
         self.register_buffer("first", first, persistent=False)
         self.register_buffer("target_scale", torch.tensor([scales.world] * 2))
         self.register_buffer("sensor_scale", torch.tensor(sensor_scales))
-        self.words, self.places = nn.Embedding(vocabulary, width), nn.Embedding(longest[0], width)
-        self.times = nn.Embedding(longest[1], width)
+        self.words, self.places = nn.Embedding(vocabulary, width), nn.Embedding(max(longest[0], config.places), width)
+        self.times = nn.Embedding(max(longest[1], config.times), width)
         for table in (self.words, self.places, self.times):
             nn.init.normal_(table.weight, std=INITIAL)
         each = 1 + 2 * config.waves  # numbers per input
-        self.encode_target = _perceptron(2 * each, 2 * width, width)
-        self.encode_sensors = _perceptron(len(sensor_scales) * each, 2 * width, width)
-        self.encode_action = _perceptron(dimensions, 2 * width, width)
+        encoder = [2 * width] * config.hidden
+        self.encode_target = _perceptron(2 * each, *encoder, width)
+        self.encode_sensors = _perceptron(len(sensor_scales) * each, *encoder, width)
+        self.encode_action = _perceptron(dimensions, *encoder, width)
         self.drop = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
         self.decoder = Decoder(width, config.layers, config.heads, config.dropout)
-        self.heads = nn.ModuleList(_perceptron(width, HIDDEN, k) for k in self.clusters)
+        self.heads = nn.ModuleList(_perceptron(width, *[HIDDEN] * config.hidden, k) for k in self.clusters)
         told = self.clusters[:-1] if config.dimensions == "conditional" else []  # given to the later dimensions
         self.given = nn.ModuleList(nn.Embedding(k, width) for k in told)
-        self.offsets = _perceptron(width, 2 * width, math.prod(self.clusters) * dimensions)
+        offset_layers = [config.offset_width or 2 * width] * config.hidden
+        self.offsets = _perceptron(width, *offset_layers, math.prod(self.clusters) * dimensions)
         self.to(self.device)
 
     @staticmethod
@@ -175,7 +186,8 @@ class BehaviourModel(nn.Module):
         try:
             sizes = [len(weights[name]) for name in ("words.weight", "places.weight", "times.weight")]
             dimensions = weights["encode_action.0.weight"].shape[1]
-            centres = [np.zeros(len(weights[f"heads.{d}.2.bias"]), np.float32) for d in range(dimensions)]
+            output = f"{2 * config.hidden}.bias"
+            centres = [np.zeros(len(weights[f"heads.{d}.{output}"]), np.float32) for d in range(dimensions)]
             sensors = Scales(sensors=("",) * len(weights["sensor_scale"]))
         except KeyError as missing:
             raise ValueError(f"these are no weights of a behaviour model: {missing} is not there") from None
@@ -380,5 +392,9 @@ def _counts(lengths: Sequence[int]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(0, np.int64), *(np.arange(n, dtype=np.int64) for n in lengths)])
 
 
-def _perceptron(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
+def _perceptron(*widths: int) -> nn.Sequential:
+    """Linear layers between consecutive widths, with GELU between two of them."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.GELU()] * bool(layers) + [nn.Linear(inputs, outputs)]
+    return nn.Sequential(*layers)

@@ -20,7 +20,7 @@ from learner.config import Configuration
 from learner.models.config import CANDIDATES, HISTORY, PolicyConfig, remembered, remembers
 
 Config = PolicyConfig  # the policy's prompt determines the history
-after = ("goals", "task")  # their fields come first in a policy's observation
+after = ("goals", "task", "shaping", "tee")  # their fields come first in a policy's observation
 training_only = False
 spec = remembered
 

@@ -32,7 +32,7 @@ from learner.store.shards import EPISODES, forget_unfinished
 if TYPE_CHECKING:
     from learner.store.episodes import EpisodeWriter
 
-after = ()
+after = ("captions", "goals", "task")
 training_only = True
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.config.overrides import ROOT, ConfigError
+from learner.captions.config import CaptionsConfig
 from learner.files import is_finished
 from learner.options import ARTIFACT
 from learner.potentials import ShapingConfig
@@ -30,13 +31,18 @@ def path_of(runs: str, key: str, name: str) -> Path:
 
 
 def named() -> list[str]:
-    """Keys of potentials' options that name another run's artifact."""
-    parts = [part.model_fields.items() for part in ShapingConfig.modules()]
-    return [f"method.shaping.{name}" for part in parts for name, field in part if ARTIFACT in field.metadata]
+    """Keys of options that name another run's artifact."""
+    parts = [("shaping", part) for part in ShapingConfig.modules()] + [("captions", CaptionsConfig)]
+    return [
+        f"method.{section}.{name}"
+        for section, part in parts
+        for name, field in part.model_fields.items()
+        if ARTIFACT in field.metadata
+    ]
 
 
 def place(values: dict[str, Any]) -> None:
-    """Resolve the artifacts in potentials' options, `run:NAME/stage` or a file or folder of the project, to paths."""
+    """Resolve the artifacts that options name, `run:NAME/stage` or a file or folder of the project, to paths."""
     for key in named():
         name = values.get(key)
         if not isinstance(name, str) or not name or "\n" in name:  # a program's own text has lines

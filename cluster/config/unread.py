@@ -55,7 +55,7 @@ FOREIGN: tuple[
     ),
     (
         r"learner\.(threads|timeout_s)",
-        lambda c: learns(c) or _does(c, "imitate") or _does(c, "context"),
+        lambda c: learns(c) or any(_does(c, kind) for kind in ("imitate", "context", "captioner")),
         "with method={method.name}",
     ),
     (
@@ -80,10 +80,15 @@ FOREIGN: tuple[
         for name in histories.parts()
     ),
     (r"method\.trials\..+", lambda c: _does(c, "trials"), "without a stage of trials"),
-    (r"evaluate\.(episodes|videos|beside)", lambda c: _does(c, "evaluate"), "without a stage that evaluates"),
+    (r"evaluate\.(videos|beside)", lambda c: _does(c, "evaluate"), "without a stage that evaluates"),
+    (
+        r"evaluate\.episodes",
+        lambda c: _does(c, "evaluate") or _does(c, "captioner"),
+        "without a stage that evaluates",
+    ),
     (
         r"evaluate\.env\..+",
-        lambda c: trains(c) or _does(c, "evaluate") or _does(c, "generalise"),
+        lambda c: trains(c) or any(_does(c, kind) for kind in ("evaluate", "generalise", "captioner")),
         "without a stage that evaluates",
     ),
     (r"evaluate\.every", trains, "without a stage that trains"),

@@ -10,7 +10,6 @@ an interrupted fit starts again, with the same result.
 from __future__ import annotations
 
 import hashlib
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,11 +19,11 @@ import safetensors.numpy
 
 from cluster.config import limits
 from cluster.config.tree import Config
-from cluster.roles.backend import Handle, RoleDied, assert_unasked
+from cluster.roles.backend import Handle
 from cluster.roles.drawing import Role, Topology
-from cluster.roles.supervisor import last_line
 from cluster.runs.folder import RunError
-from cluster.runs.stage import Outcome, StageEngine
+from cluster.runs.stage import Outcome
+from cluster.stages._shared.brief import CALL_STEPS, BriefFit
 from envs import registry
 from learner.files import sha256
 from learner.knowledge.fitted_preference import ABOUT, WEIGHTS, About
@@ -37,30 +36,17 @@ LABEL = "label"
 """The stage whose artifact this one reads."""
 LABELS = (ARRAYS, FILE)
 CALIBRATION = "calibration.json"
-CALL_STEPS = 50
-"""Gradient steps per call, about a second: between two calls, the run can be stopped."""
 
 
-class Engine(StageEngine):
+class Engine(BriefFit):
     """Fits a model to preferences."""
 
     by_name: ClassVar[bool] = True
 
     def run(self) -> Outcome | None:
-        labels, deaths = self.given.artifact(LABEL), 0
+        labels = self.given.artifact(LABEL)
         setup, inputs = self._setup(labels), {name: sha256(labels / name) for name in LABELS}
-        while True:
-            role = self.backend.start(f"preference-{deaths}", PreferenceFitter, setup)
-            try:
-                found = self._fit(role)
-                break
-            except RoleDied as death:
-                deaths += 1
-                if deaths > self.config.actors.restarts:
-                    raise
-                self.progress.note(f"preference died, fitting starts over: {last_line(str(death))}")
-            finally:
-                self.backend.kill(role)
+        found = self.with_role("preference", PreferenceFitter, setup, self._fit)
         if found is None:
             return None
         self._write(setup, *found, inputs)
@@ -86,35 +72,13 @@ class Engine(StageEngine):
 
     def _fit(self, role: Handle) -> tuple[Fitted, list[list[float]]] | None:
         """The result, and loss, accuracy and gradient norm of all steps; None if asked to stop."""
-        ready = self._call(role, "ready", self.config.cluster.start_timeout_s)
+        ready = self.call(role, "ready", self.config.cluster.start_timeout_s)
         self.progress.note(
             f"{self.stage.name}: {ready['pairs']:,} pairs, {ready['ties']:,} of them ties; a twin learns from "
             f"{ready['measured_learned']:,} and is measured on {ready['measured_on']:,}"
         )
-        steps: list[list[float]] = []
-        while len(steps) < ready["steps"]:
-            if self.stop.reason:
-                return None
-            steps += self._call(role, "fit", self.config.learner.timeout_s, CALL_STEPS)
-            loss, accuracy, _ = np.mean(steps[-CALL_STEPS:], 0)
-            done = f"steps {len(steps):,}/{ready['steps']:,}"
-            self.progress.line(f"{self.stage.name}  {done}  loss {loss:.3f}  accuracy {accuracy:.3f}")
-        return self._call(role, "result", self.config.learner.timeout_s), steps
-
-    def _call(self, role: Handle, method: str, timeout: float, *args: Any) -> Any:
-        """Call the role and wait.
-
-        Raises:
-            AskedToStop: the run should stop; the stage will start again from the beginning.
-            RoleDied: it raised, is gone, or took longer than `timeout` seconds.
-        """
-        ticket = self.backend.submit(role, method, *args)
-        while not self.backend.wait([ticket], timeout=0.5):
-            self.given.look_after()
-            assert_unasked(self.backend)
-            if time.monotonic() - ticket.submitted > timeout:
-                raise RoleDied(f"{method} took more than {timeout:.0f} s")
-        return self.backend.result(ticket)
+        steps = self.fit(role, ready["steps"], _numbers)
+        return None if steps is None else (self.call(role, "result", self.config.learner.timeout_s), steps)
 
     def _write(self, setup: PreferenceSetup, fitted: Fitted, steps: list[list[float]], labels: dict[str, str]) -> None:
         content = safetensors.numpy.save(fitted.weights)
@@ -144,6 +108,11 @@ class Engine(StageEngine):
     @classmethod
     def memory(cls, config: Config) -> int:
         return limits.process(config)
+
+
+def _numbers(steps: list[list[float]]) -> str:
+    loss, accuracy, _ = np.mean(steps, 0)
+    return f"loss {loss:.3f}  accuracy {accuracy:.3f}"
 
 
 def spoken(report: dict[str, Any]) -> str:

@@ -7,10 +7,13 @@ of Gymnasium, `reset` and `step`. A `Wrapper` is a dense env around a dense env.
 """
 
 from envs.api.records import (
+    CELLS,
+    FACTS,
     HELD_OUT_FIRST,
     Chunk,
     EnvSpec,
     Episodes,
+    Fact,
     Field,
     Observation,
     Summary,
@@ -22,11 +25,14 @@ from envs.api.vector import VectorEnv
 from envs.api.wrapper import DenseEnv, Wrapper
 
 __all__ = [
+    "CELLS",
+    "FACTS",
     "HELD_OUT_FIRST",
     "Chunk",
     "DenseEnv",
     "EnvSpec",
     "Episodes",
+    "Fact",
     "Field",
     "Observation",
     "Summary",

@@ -60,6 +60,29 @@ class Field:
         return spaces.Box(-np.inf, np.inf, self.shape, np.float32)
 
 
+FACTS = "facts"
+"""The field, a privileged vector of whole numbers, of the facts that a world's sentences are made of."""
+
+CELLS = "cells"
+"""The field, a privileged vector of whole numbers, of what is in each cell of a picture's upper part, row by row: the
+place among the facts that are `anywhere`, or their number for nothing that is told."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that sentences tell: a column of the field `FACTS`.
+
+    group: facts of one group are alike, such as the things in view; "" for what no sentence tells.
+    size: its values are 0 to size - 1. With two, 1 is told and 0 is not; with more, the last is not told.
+    anywhere: of two values: whether something is in any cell of the picture, see `CELLS`.
+    """
+
+    name: str
+    group: str
+    size: int = 2
+    anywhere: bool = False
+
+
 @dataclass(frozen=True)
 class EnvSpec:
     """What a policy must know of a world to be built, without building the world. Plain data, cheap to send."""
@@ -77,6 +100,7 @@ class EnvSpec:
     eventful: bool = False  # `VectorEnv.events` tells what players did, and `situations` what there is to know
     counts: tuple[str, ...] = ()  # what is counted in each episode, such as achievements: columns of `Episodes.counts`
     goals: tuple[str, ...] = ()  # what one could set out to do; `VectorEnv.possible_goals` has a column for each
+    facts: tuple[Fact, ...] = ()  # what its sentences are made of, which `VectorEnv.tell` does
     expert: bool = False  # the family module publishes `Expert`, with `act(env) -> int[N]`
     tasks: int = 0  # how many tasks its seeds name, as `task` says; 0: every seed is a task of its own
     held_out: int = 0  # of these, the last so many are named by held-out seeds, and by no others; 0: all seeds name all

@@ -305,6 +305,11 @@ class VectorEnv(GymnasiumFace):
         """Text ids, int32 [N], of what a language model is told of each env now: equal situations, equal texts."""
         raise LookupError(f"{self.env_spec.id} has no situations")
 
+    def tell(self, facts: NDArray[np.int64]) -> dict[str, NDArray[np.int32]]:
+        """Text ids, int32 [n], by name of a text field or `situation`, of the sentences that facts [n, F] make, as
+        `env_spec.facts` says; worlds without facts say so."""
+        raise LookupError(f"{self.env_spec.id} makes no sentences of facts")
+
     def possible_goals(self) -> NDArray[np.bool_]:
         """Which of `env_spec.goals` make sense now, bool [N, G]; worlds without goals of their own say so."""
         raise LookupError(f"{self.env_spec.id} has no goals of its own")

@@ -5,13 +5,16 @@ The compiled engine, which is the default, is in `envs.native.crafter`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field as Option
 
-from envs.api import EnvSpec, Field, VectorEnv
+from envs.api import CELLS, FACTS, EnvSpec, Field, VectorEnv
 from envs.config import Part
+from envs.crafter import captions
 from envs.crafter.captions import TEXTS, words
 from envs.crafter.knowledge import knowledge, possible
 from envs.crafter.rules import ACHIEVEMENTS, ACTION_NAMES, CRAFTER, ELLM, ITEMS, VIEW, Actions, Rules
@@ -20,7 +23,7 @@ from envs.crafter.world import Crafter, Reward, Success
 
 __all__ = ["TASKS", "Config", "Crafter", "has", "knowledge", "make", "names", "possible", "spec"]
 
-Observed = Literal["symbols", "counts", "pixels", "view", "items", "feelings", "around"]
+Observed = Literal["symbols", "counts", "pixels", "view", "items", "feelings", "around", "facts", "cells"]
 
 _NAMES: dict[str, tuple[Actions, Rules, Reward, tuple[Observed, ...]]] = {
     "Standard": ("standard", CRAFTER, "crafter", ("pixels",)),
@@ -38,6 +41,8 @@ class Config(Part):
     observe: Annotated[list[Observed], Option(min_length=1)] | None = None
     """Fields of an observation. `symbols`: the view as numbers; `counts`: the inventory in ninths; `pixels`: the
     simulator's picture; texts: `view`, `items`, `feelings` and `around`, which tells nearly all. A task adds `mission`.
+    `facts`: what the sentences but `around` are made of, for noise on captions and for captioners, which also learn
+    from `cells`: what is where in the picture; no policy reads these.
     None: the name's own, `pixels` for Standard, else `view`, `items` and `feelings`."""
     damage: Annotated[int, Option(ge=1, le=8)] | None = None
     """Of a bare hand. None: the name's own, 1 for Standard; else 5, which kills every creature at once."""
@@ -47,6 +52,9 @@ class Config(Part):
     """Episodes end when health is 0."""
     length: Annotated[int, Option(ge=1, le=32_767)] | None = None
     """Steps after which an episode is truncated. None: the name's own, 10,000 for Standard, else 400."""
+    start: Literal["middle", "anywhere"] = "middle"
+    """Where episodes begin. `middle`: as the game does. `anywhere`: somewhere on the map, at some time of the day, hurt
+    and hungry, with things in hand and rare ones around: what captioners learn from. Compiled engine only."""
     reward: Reward | None = None
     """`achievements`: 1 in a step that makes one for the first time in the episode; `crafter`: that, and a tenth of the
     change of health; `none`: 0. A task's reward comes on top. None: `none` where there is a task; else the name's own,
@@ -85,6 +93,8 @@ def spec(name: str, config: Config) -> EnvSpec:
         ValueError: there is no such task, options of a task without one, or actions that are no events are to be told.
     """
     actions, _, default, own = _NAMES[name]
+    if config.start == "anywhere" and config.engine != "native":
+        raise ValueError("env.start=anywhere is of the compiled engine: use env.engine=native, or env.start=middle")
     if actions == "standard" and config.success == "any":
         raise ValueError(
             f"env.success=any tells every action as an event, and the 17 of crafter/{name} are none: "
@@ -95,6 +105,8 @@ def spec(name: str, config: Config) -> EnvSpec:
         "symbols": Field("grid", (*VIEW, 3)),
         "counts": Field("vector", (len(ITEMS),)),
         "pixels": Field("pixels", (_PICTURE, _PICTURE, 3)),
+        FACTS: Field("vector", (len(captions.FACTS),), captions.UNNAMED + 1, privileged=True),
+        CELLS: Field("vector", (VIEW[0] * VIEW[1],), captions.UNNAMED + 1, privileged=True),
     }
     told = (*observed, "mission") if pursued else observed
     return EnvSpec(
@@ -109,6 +121,7 @@ def spec(name: str, config: Config) -> EnvSpec:
         eventful=True,
         counts=ACHIEVEMENTS,
         goals=GOALS,
+        facts=captions.FACTS,
     )
 
 
@@ -120,7 +133,7 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
     """
     actions, _, reward, _ = _NAMES[name]
     pursued = _task(name, config)
-    engine: type[Crafter]
+    engine: Callable[..., Crafter]
     if config.engine == "crafter":
         from envs.crafter.reference import SimulatedCrafter  # here, because it brings the simulator along
 
@@ -128,7 +141,7 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
     else:
         from envs.native.crafter.world import NativeCrafter  # here, because it brings the compiler along
 
-        engine = NativeCrafter
+        engine = partial(NativeCrafter, scattered=config.start == "anywhere")
     return engine(
         spec(name, config),
         num_envs,

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.api import Fact
 from envs.crafter.rules import (
     ARROW,
     ITEMS,
@@ -93,10 +94,15 @@ SLEEPY = f"You feel {_FEELINGS[-1]}"
 # ---- numbers --------------------------------------------------------------------------------------------------------
 
 
+def cells(symbols: NDArray[np.uint8]) -> Numbers:
+    """Places among `NAMES` [n, 63] of what is in each cell, row by row, of symbols [n, 9, 7, 3]."""
+    places: Numbers = PLACE[symbols[..., 0], symbols[..., 1]].transpose(0, 2, 1).reshape(len(symbols), -1)
+    return places
+
+
 def visible(symbols: NDArray[np.uint8]) -> Numbers:
     """Names in view [n], a bit each, of symbols [n, 9, 7, 3]."""
-    places = PLACE[symbols[..., 0], symbols[..., 1]].reshape(len(symbols), VIEW[0] * VIEW[1])
-    bits: Numbers = np.bitwise_or.reduce(np.left_shift(1, places), axis=1)
+    bits: Numbers = np.bitwise_or.reduce(np.left_shift(1, cells(symbols)), axis=1)
     return bits & (1 << UNNAMED) - 1
 
 
@@ -119,6 +125,38 @@ def felt(inventory: NDArray[np.int16]) -> Numbers:
 def _bits(flags: NDArray[np.bool_]) -> Numbers:
     bits: Numbers = flags @ (1 << np.arange(flags.shape[1]))
     return bits
+
+
+# ---- facts ----------------------------------------------------------------------------------------------------------
+
+FACTS = (
+    *(Fact(name, "seen", anywhere=True) for name in NAMES),
+    Fact("faced", "faced", UNNAMED + 1),
+    *(Fact(text, "held") for text in _HELD),
+    *(Fact(feeling, "felt") for feeling in _FEELINGS),
+    Fact("asleep", ""),
+    Fact("night", ""),
+)
+"""What the sentences are made of, but for `around`; and what makes it hard to see."""
+_FACED_AT = UNNAMED
+_HELD_AT = UNNAMED + 1
+_FELT_AT = _HELD_AT + len(POSSESSIONS)
+_OTHER_AT = _FELT_AT + VITALS
+
+
+def facts(
+    symbols: NDArray[np.uint8],
+    ahead: NDArray[np.int16],
+    inventory: NDArray[np.int16],
+    sleeping: NDArray[np.bool_],
+    night: NDArray[np.bool_],
+) -> Numbers:
+    """`FACTS` [n, F] of symbols [n, 9, 7, 3], what is in front [n, 2], inventories [n, 16], who sleeps [n], and where
+    it is night [n]."""
+    seen, front = visible(symbols)[:, None] >> np.arange(UNNAMED) & 1, faced(ahead)[:, None]
+    held = possessed(inventory)[:, None] >> np.arange(len(POSSESSIONS)) & 1
+    feelings = felt(inventory)[:, None] >> np.arange(VITALS) & 1
+    return np.concatenate([seen, front, held, feelings, sleeping[:, None], night[:, None]], 1, dtype=np.int64)
 
 
 # ---- words ----------------------------------------------------------------------------------------------------------
@@ -218,8 +256,7 @@ class Captions:
 
     def view(self, symbols: NDArray[np.uint8], ahead: NDArray[np.int16]) -> Ids:
         """[n] of symbols [n, 9, 7, 3] and what is in front [n, 2]."""
-        keys = visible(symbols) | faced(ahead) << _SHIFT_FACED
-        return self._ids("view", keys, lambda key: say_view(key & (1 << UNNAMED) - 1, key >> _SHIFT_FACED))
+        return self._view(visible(symbols), faced(ahead))
 
     def items(self, inventory: NDArray[np.int16]) -> Ids:
         """[n] of inventories [n, 16]."""
@@ -231,9 +268,26 @@ class Captions:
 
     def situation(self, symbols: NDArray[np.uint8], ahead: NDArray[np.int16], inventory: NDArray[np.int16]) -> Ids:
         """[n] of all three."""
-        sleepy = felt(inventory) >> VITALS - 1
-        keys = visible(symbols) | faced(ahead) << _SHIFT_FACED | possessed(inventory) << _SHIFT_ITEMS
-        return self._ids("situation", keys | sleepy << _SHIFT_SLEEPY, _say_key)
+        return self._situation(visible(symbols), faced(ahead), possessed(inventory), felt(inventory))
+
+    def tell(self, facts: Numbers) -> dict[str, Ids]:
+        """All four, by name, of facts [n, F]."""
+        names, front = _bits(facts[:, :UNNAMED] > 0), facts[:, _FACED_AT]
+        items, vitals = _bits(facts[:, _HELD_AT:_FELT_AT] > 0), _bits(facts[:, _FELT_AT:_OTHER_AT] > 0)
+        return {
+            "view": self._view(names, front),
+            "items": self._ids("items", items, say_items),
+            "feelings": self._ids("feelings", vitals, say_feelings),
+            "situation": self._situation(names, front, items, vitals),
+        }
+
+    def _view(self, names: Numbers, front: Numbers) -> Ids:
+        keys = names | front << _SHIFT_FACED
+        return self._ids("view", keys, lambda key: say_view(key & (1 << UNNAMED) - 1, key >> _SHIFT_FACED))
+
+    def _situation(self, names: Numbers, front: Numbers, items: Numbers, vitals: Numbers) -> Ids:
+        keys = names | front << _SHIFT_FACED | items << _SHIFT_ITEMS | vitals >> VITALS - 1 << _SHIFT_SLEEPY
+        return self._ids("situation", keys, _say_key)
 
     def around(
         self,

@@ -180,6 +180,9 @@ class SimulatedCrafter(Crafter):
         self.sleeping[i] = player.sleeping
         self.effect[i] = player.effect
 
+    def _night(self, index: NDArray[np.intp]) -> NDArray[np.bool_]:
+        return np.array([self.simulators[i]._world.daylight < 0.5 for i in index.tolist()], np.bool_)
+
     def _pictures(self, index: NDArray[np.intp], side: int) -> NDArray[np.uint8]:
         return np.stack([self.simulators[i].picture(side) for i in index.tolist()])
 

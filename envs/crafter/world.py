@@ -22,7 +22,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.api import EnvSpec, Observation, VectorEnv
+from envs.api import CELLS, FACTS, EnvSpec, Observation, VectorEnv
+from envs.crafter import captions
 from envs.crafter.captions import TEXTS, Captions, called
 from envs.crafter.knowledge import possible
 from envs.crafter.rules import (
@@ -85,8 +86,8 @@ _GOALS = [NAMED.index(goal) for goal in GOALS]
 
 
 class Crafter(VectorEnv):
-    """N worlds. An engine is a subclass that writes `_generate`, `_act` and `_pictures`, and keeps the attributes
-    up to date for the envs that they are called for.
+    """N worlds. An engine is a subclass that writes `_generate`, `_act`, `_night` and `_pictures`, and keeps the
+    attributes up to date for the envs that they are called for.
 
     Args:
         args: as `VectorEnv`.
@@ -144,6 +145,10 @@ class Crafter(VectorEnv):
 
     def _act(self, index: Index, actions: Numbers) -> None:
         """One step of envs `index` [M] by the simulator's actions [M]."""
+        raise NotImplementedError
+
+    def _night(self, index: Index) -> NDArray[np.bool_]:
+        """Whether it is night in envs `index`, [M]."""
         raise NotImplementedError
 
     def _pictures(self, index: Index, side: int) -> NDArray[np.uint8]:
@@ -244,6 +249,11 @@ class Crafter(VectorEnv):
             return self.inventory[rows] / np.float32(MOST)
         if name == "pixels":
             return self._pictures(rows, SEEN)
+        if name == FACTS:
+            state = self.symbols[rows], self.ahead[rows], self.inventory[rows], self.sleeping[rows]
+            return captions.facts(*state, self._night(rows)).astype(np.float32)
+        if name == CELLS:
+            return captions.cells(self.symbols[rows]).astype(np.float32)
         if name == "view":
             return self._captions.view(self.symbols[rows], self.ahead[rows])
         if name == "items":
@@ -279,6 +289,10 @@ class Crafter(VectorEnv):
         """See `VectorEnv`: what is in view and faced, what is held, and whether the player is sleepy."""
         self._require_begun()
         return self._captions.situation(self.symbols, self.ahead, self.inventory)
+
+    def tell(self, facts: NDArray[np.int64]) -> dict[str, NDArray[np.int32]]:
+        """See `VectorEnv`: `view`, `items`, `feelings` and `situation`."""
+        return self._captions.tell(facts)
 
     def possible_goals(self) -> NDArray[np.bool_]:
         """See `VectorEnv`: what they are about is in view, what they take is held, nothing speaks against them."""

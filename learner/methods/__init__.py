@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import Field
 
 from envs.config import Part
+from learner.captions.config import CaptionsConfig
 from learner.config import Configuration
 from learner.goals import GoalsConfig
 from learner.models.config import LANGUAGE_MODEL
@@ -44,6 +45,8 @@ class TrainingConfig(Part):
     """The module of `learner/methods`."""
     goals: GoalsConfig = GoalsConfig()
     """Goals in words in addition to the environment's reward."""
+    captions: CaptionsConfig = CaptionsConfig()
+    """Captions by a network instead of by the environment, and noise on captions."""
     intrinsic: IntrinsicConfig = Field(default_factory=IntrinsicConfig)
     """Reward for novelty."""
     shaping: ShapingConfig = Field(default_factory=ShapingConfig)

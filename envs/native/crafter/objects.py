@@ -93,14 +93,21 @@ def move(row: Row, thing: int, direction: int, walkable: int) -> bool:
     if not is_free(row, x, y, walkable):
         return False
     if row[KIND + thing] != NONE:
-        row[OBJECT + old_x * AREA + old_y] = 0
-        row[OBJECT + x * AREA + y] = thing + 1
-        row[AT_X + thing] = x
-        row[AT_Y + thing] = y
-        chunk = chunk_at(x, y)
-        if chunk != chunk_at(old_x, old_y):
-            _know(row, chunk)
+        put(row, thing, x, y)
     return True
+
+
+@compiled
+def put(row: Row, thing: int, x: int, y: int) -> None:
+    """Put an object that is on the map on the free cell (x, y) instead."""
+    old_x, old_y = row[AT_X + thing], row[AT_Y + thing]
+    row[OBJECT + old_x * AREA + old_y] = 0
+    row[OBJECT + x * AREA + y] = thing + 1
+    row[AT_X + thing] = x
+    row[AT_Y + thing] = y
+    chunk = chunk_at(x, y)
+    if chunk != chunk_at(old_x, old_y):
+        _know(row, chunk)
 
 
 @compiled

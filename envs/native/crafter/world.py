@@ -14,14 +14,19 @@ from numpy.typing import NDArray
 
 from envs.crafter.world import Crafter
 from envs.native.crafter import life
-from envs.native.crafter.layout import RANDOM, ROW, Index
+from envs.native.crafter.layout import RANDOM, ROW, STEP, Index
 from envs.native.crafter.picture import daylight, draw
 from envs.native.crafter.player import costs
+from envs.native.crafter.scatter import scatter
 from envs.native.crafter.terrain import generate
 
 
 class NativeCrafter(Crafter):
-    """N worlds; arguments as `Crafter`.
+    """N worlds.
+
+    Args:
+        args, rest: as `Crafter`.
+        scattered: episodes begin anywhere, see `scatter`.
 
     Attributes:
         rows: int16 [N, ROW], the worlds, as `layout` says.
@@ -31,8 +36,9 @@ class NativeCrafter(Crafter):
         ValueError: the rules have episodes longer than a row can count.
     """
 
-    def __init__(self, *args: Any, **rest: Any) -> None:
+    def __init__(self, *args: Any, scattered: bool = False, **rest: Any) -> None:
         super().__init__(*args, **rest)
+        self._scattered = scattered
         length, most = self.rules.length, len(daylight()) - 1
         if length > most:
             raise ValueError(f"the compiled engine counts up to {most} steps an episode, not length={length}")
@@ -42,6 +48,8 @@ class NativeCrafter(Crafter):
 
     def _generate(self, index: Index, seeds: NDArray[np.int64]) -> None:
         generate(self.rows, self.randoms, index, seeds)
+        if self._scattered:
+            scatter(self.rows, index, seeds)
         self.effect[index] = False
         self._look(index)
 
@@ -52,6 +60,10 @@ class NativeCrafter(Crafter):
 
     def _look(self, index: Index) -> None:
         life.look(self.rows, index, self.symbols, self.inventory, self.achieved, self.ahead, self.sleeping)
+
+    def _night(self, index: Index) -> NDArray[np.bool_]:
+        dark: NDArray[np.bool_] = daylight()[self.rows[index, STEP]] < 0.5
+        return dark
 
     def _pictures(self, index: Index, side: int) -> NDArray[np.uint8]:
         out = np.empty((len(index), side, side, 3), np.uint8)

@@ -12,7 +12,8 @@ from cluster.config.tree import compose
 from cluster.stages.train import Engine as Training
 
 FIT = [
-    "experiment=crafter_captioner", "cluster=inline", "run.name=fitted", "evaluate.episodes=4", "evaluate.env.length=10",
+    "experiment=crafter_captioner", "cluster=inline", "run.name=fitted", "evaluate.episodes=4",
+    "evaluate.env.length=10",
     "method.captioner.steps=60", "method.captioner.batch=32", "method.captioner.players=16",
     "method.captioner.width=16", "method.captioner.hidden=16",
 ]  # fmt: skip
@@ -20,7 +21,7 @@ RUN = [
     "experiment=ellm_crafter_small_captioner", "cluster=inline", "sync=true", "llm.when_away=wait", "actors.n=1",
     "env.length=20", "actors.envs=4", "actors.steps=16", "learner.minibatch=64", "learner.ppo.epochs=1",
     "policy.hidden=16", "evaluate.episodes=4", "evaluate.every=0", "evaluate.videos=0", "learner.env_steps=512",
-    "method.captions.captioner=run:fitted/captioner", "method.captions.noise=0.1",
+    "method.captioning.captioner=run:fitted/captioner", "method.captioning.noise=0.1",
 ]  # fmt: skip
 
 
@@ -40,7 +41,8 @@ def test_the_stage_leaves_weights_a_description_and_accuracies(fitted):
     stage = fitted / "fitted/stages/captioner"
     accuracy = json.loads((stage / "accuracy.json").read_text())
     assert list(accuracy) == ["as fitted", "evaluate.env"]
-    assert accuracy["as fitted"]["all"]["states"] <= 4 * 30 and accuracy["evaluate.env"]["all"]["states"] == 4 * 10
+    assert accuracy["as fitted"]["all"]["states"] <= 4 * 30
+    assert accuracy["evaluate.env"]["all"]["states"] == 4 * 10
     counts = json.loads((stage / "manifest.json").read_text())["counts"]
     assert counts["as fitted"] == accuracy["as fitted"]["all"]["exact"]
     assert {path.suffix for path in stage.iterdir()} == {".json", ".safetensors"}
@@ -70,11 +72,11 @@ def test_a_stopped_and_resumed_run_by_a_captioner_is_bitwise_the_run_without_a_s
 def test_a_run_with_other_noise_does_not_go_on(fitted):
     words = [*RUN, f"run.folder={fitted}", "run.name=noisy", "stages=[pretrain]", "learner.env_steps=128"]
     assert controller.run(compose(words)) == 0
-    with pytest.raises(Exception, match=r"trained with another captions than method\.captions") as error:
-        controller.resume(fitted / "noisy", ["method.captions.noise=0.2", "learner.env_steps=256"], True)
+    with pytest.raises(Exception, match=r"trained with another captioning than method\.captioning") as error:
+        controller.resume(fitted / "noisy", ["method.captioning.noise=0.2", "learner.env_steps=256"], True)
     assert "\n" not in str(error.value)
 
 
 def test_an_unfinished_captioner_is_refused(fitted):
     with pytest.raises(ConfigError, match="run:nobody/captioner is not there"):
-        compose([*RUN, f"run.folder={fitted}", "method.captions.captioner=run:nobody/captioner"])
+        compose([*RUN, f"run.folder={fitted}", "method.captioning.captioner=run:nobody/captioner"])

@@ -50,7 +50,8 @@ def test_facts_are_what_cells_player_and_clock_say(engine, start):
 
 def test_no_policy_reads_them():
     spec = envs.spec("crafter/Text", observe=TOLD)
-    assert spec.fields[FACTS].privileged and spec.fields[CELLS].privileged
+    assert spec.fields[FACTS].privileged
+    assert spec.fields[CELLS].privileged
     assert spec.fields[FACTS].shape == (len(spec.facts),)
 
 
@@ -61,7 +62,8 @@ def test_episodes_that_begin_anywhere_have_what_is_rare_in_many_places_and_hours
     assert len({(x, y) for x, y in rows[:, [X, Y]].tolist()}) > 150
     assert len(set(rows[:, STEP].tolist())) > 100
     assert (facts[:, : UNNAMED + 1 + len(ITEMS) - VITALS].sum(0) > 5).all()  # every name and item
-    assert ((env.inventory >= 0) & (env.inventory <= MOST)).all() and (env.inventory[:, :VITALS] > 0).all()
+    assert ((env.inventory >= 0) & (env.inventory <= MOST)).all()
+    assert (env.inventory[:, :VITALS] > 0).all()
     for row in rows:  # the player is where the map has it
         assert (row[AT_X], row[AT_Y]) == (row[X], row[Y])
         assert row[OBJECT + row[X] * 64 + row[Y]] == 1

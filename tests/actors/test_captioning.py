@@ -7,14 +7,14 @@ import pytest
 import safetensors.numpy
 
 import envs
-from actors.wrappers import captions, chosen
-from actors.wrappers.captions import Captions, Config
+from actors.wrappers import captioning, chosen
+from actors.wrappers.captioning import Captioning, Config
 from cluster.config.overrides import ConfigError
 from cluster.config.tree import compose
 from envs.api import FACTS
 from learner.captions.about import ABOUT, WEIGHTS, About
 from learner.captions.captioner import Captioner
-from learner.captions.config import CaptionerConfig, CaptionsConfig
+from learner.captions.config import CaptionerConfig, CaptioningConfig
 from learner.captions.fit import CaptionerFitter, CaptionerSetup
 
 TOLD = ("view", "items", "feelings")
@@ -43,8 +43,8 @@ def world(seed=4, n=N, **options):
 
 
 def wrapped(env, captioner=None, noise=0.0, seed=0):
-    told = CaptionsConfig(captioner=str(captioner or ""), noise=noise)
-    return Captions(env, captioner and Captioner.load(captioner), Config(captions=told, seed=seed))
+    told = CaptioningConfig(captioner=str(captioner or ""), noise=noise)
+    return Captioning(env, captioner and Captioner.load(captioner), Config(captioning=told, seed=seed))
 
 
 def sensible(random, n=N):
@@ -69,7 +69,7 @@ class Truth:
 
 def test_without_mistakes_all_that_is_told_is_what_the_environment_tells():
     truth, twin = Truth(), world()
-    env = Captions(world(), truth, Config(captions=CaptionsConfig(), seed=0))
+    env = Captioning(world(), truth, Config(captioning=CaptioningConfig(), seed=0))
     seen, random = twin.begin(), np.random.default_rng(0)
     truth.learn(seen)
     obs = env.begin()
@@ -111,7 +111,8 @@ def test_captions_are_those_of_predicted_facts_and_events_those_between_two_pict
             said = twin.tell(captioner.states(moved.final_obs["pixels"])[0])
             assert env.texts.texts(found.final_obs["view"]) == twin.texts.texts(said["view"])
         seen, obs = moved.obs, found.obs
-    assert ends and different
+    assert ends
+    assert different
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])
@@ -166,20 +167,23 @@ RUN = ["experiment=ellm_crafter_small", "cluster=inline"]
 
 
 def test_without_noise_and_captioner_there_is_no_wrapper():
-    config = compose([*RUN, "method.captions.noise=0"])
-    assert "captions" not in chosen(config)
-    assert captions.part(config) is None
+    config = compose([*RUN, "method.captioning.noise=0"])
+    assert "captioning" not in chosen(config)
+    assert captioning.part(config) is None
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["method.captions.noise=0.1"], "method.captions.noise reads the field facts: add it to env.observe"),
-        (["method.captions.captioner={here}"], "captioner reads the field pixels: add it to env.observe"),
-        (["method.captions.captioner=/nowhere", "env.observe=[pixels,view]"], "/nowhere holds no captioner.json: name"),
-        (["method.captions.noise=0.1", "env.observe=[facts,around]"], "leave around out of env.observe"),
-        (["method.captions.noise=1.5"], "less than or equal to 1"),
-        (["method=ppo", "env=toy/Line", "method.captions.noise=0.1"], "makes captions of facts: toy/Line does not"),
+        (["method.captioning.noise=0.1"], "method.captioning.noise reads the field facts: add it to env.observe"),
+        (["method.captioning.captioner={here}"], "captioner reads the field pixels: add it to env.observe"),
+        (
+            ["method.captioning.captioner=/nowhere", "env.observe=[pixels,view]"],
+            "/nowhere holds no captioner.json: name",
+        ),
+        (["method.captioning.noise=0.1", "env.observe=[facts,around]"], "leave around out of env.observe"),
+        (["method.captioning.noise=1.5"], "less than or equal to 1"),
+        (["method=ppo", "env=toy/Line", "method.captioning.noise=0.1"], "makes captions of facts: toy/Line does not"),
         (["method=captioner", "env.observe=[pixels]"], "learns from the field cells: add it to env.observe"),
     ],
 )
@@ -189,9 +193,10 @@ def test_what_cannot_be_told_is_one_sentence(folder, words, sentence):
     more = ["env=crafter"] if words[0] == "method=captioner" else []
     with pytest.raises(ConfigError) as error:
         compose([*start, "cluster=inline", *more, *words])
-    assert sentence in str(error.value) and "\n" not in str(error.value)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_run_cannot_go_on_with_other_captions():
-    one, other = (Config(captions=CaptionsConfig(noise=noise), seed=0) for noise in (0.1, 0.2))
-    assert not np.array_equal(captions.identity(one), captions.identity(other))
+    one, other = (Config(captioning=CaptioningConfig(noise=noise), seed=0) for noise in (0.1, 0.2))
+    assert not np.array_equal(captioning.identity(one), captioning.identity(other))

@@ -37,7 +37,7 @@ from learner.goals import ANSWERED, COLUMN, FIELD, HELD, MISSING, NO_GOAL, Goals
 from llm_service.embedding import embed_one
 
 Config = GoalsConfig
-after = ("captions",)
+after = ("captioning",)
 training_only = False
 
 COUNT_EVERY = 8

@@ -27,7 +27,7 @@ from learner.forms import FORMS
 from learner.potentials import COLUMN, NONE, PotentialSetup, ShapingConfig
 from learner.windows import Trail, Windows
 
-after = ("captions", "goals", "task")
+after = ("captioning", "goals", "task")
 training_only = True
 
 

@@ -17,7 +17,7 @@ from learner.config import Configuration
 from learner.goals import COLUMN, FIELD, MISSION, NO_GOAL, GoalsConfig
 
 Config = GoalsConfig
-after = ("captions",)
+after = ("captioning",)
 training_only = False
 
 

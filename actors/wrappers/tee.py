@@ -32,7 +32,7 @@ from learner.store.shards import EPISODES, forget_unfinished
 if TYPE_CHECKING:
     from learner.store.episodes import EpisodeWriter
 
-after = ("captions", "goals", "task")
+after = ("captioning", "goals", "task")
 training_only = True
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.config.overrides import ROOT, ConfigError
-from learner.captions.config import CaptionsConfig
+from learner.captions.config import CaptioningConfig
 from learner.files import is_finished
 from learner.options import ARTIFACT
 from learner.potentials import ShapingConfig
@@ -32,7 +32,7 @@ def path_of(runs: str, key: str, name: str) -> Path:
 
 def named() -> list[str]:
     """Keys of options that name another run's artifact."""
-    parts = [("shaping", part) for part in ShapingConfig.modules()] + [("captions", CaptionsConfig)]
+    parts = [("shaping", part) for part in ShapingConfig.modules()] + [("captioning", CaptioningConfig)]
     return [
         f"method.{section}.{name}"
         for section, part in parts

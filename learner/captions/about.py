@@ -85,6 +85,6 @@ def assert_tells(about: About, spec: EnvSpec) -> None:
     if spec.facts != shape.kinds or side != shape.side:
         what = f"pictures of {shape.side} pixels a side" if side != shape.side else f"the captions of {about.env}"
         raise ValueError(
-            f"method.captions.captioner: it was fitted to {what}, not to those of {spec.id}: fit one with "
+            f"method.captioning.captioner: it was fitted to {what}, not to those of {spec.id}: fit one with "
             "method=captioner"
         )

@@ -1,4 +1,4 @@
-"""A captioner in use: the artifact of a stage of kind `captioner`, which `method.captions.captioner` names."""
+"""A captioner in use: the artifact of a stage of kind `captioner`, which `method.captioning.captioner` names."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from envs.config import Part
 from learner.options import Artifact
 
 
-class CaptionsConfig(Part):
+class CaptioningConfig(Part):
     """Who tells what is in view, held and done: the environment, or a captioner; and with how many mistakes."""
 
     captioner: Artifact = ""
@@ -27,7 +27,7 @@ class CaptionsConfig(Part):
 class CaptionerConfig(Part):
     """Fitting a captioner."""
 
-    steps: int = Field(default=3000, ge=1)
+    steps: int = Field(default=3500, ge=1)
     """Gradient steps."""
     batch: int = Field(default=192, ge=1)
     """Env steps per gradient step, two pictures each."""

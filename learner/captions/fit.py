@@ -99,11 +99,16 @@ class CaptionerFitter:
         return self.shape, get_weights(self.network)
 
     def measure(self, episodes: int, options: dict[str, Any]) -> dict[str, Any]:
-        """Accuracy in held-out episodes of an environment with these options, as `Accuracy.table`."""
-        players = Wanderers(self.setup.env_id, options, episodes, 0, held_out=True)
-        captioner, counts = Captioner(*self.result()), Accuracy(players.env, self.shape.events)
-        while (rows := players.playing).any():
-            before, after, _, facts, event = (part[rows] for part in players.step())
-            (_, codes_before), (said, codes) = captioner.states(before), captioner.states(after)
-            counts.add(facts, event, said, captioner.events(codes_before, codes))
-        return counts.table()
+        """Accuracy in held-out episodes of an environment with these options, see `measured`."""
+        return measured(Captioner(*self.result()), self.setup.env_id, options, episodes)
+
+
+def measured(captioner: Captioner, env_id: str, options: dict[str, Any], episodes: int) -> dict[str, Any]:
+    """Accuracy of a captioner in held-out episodes of an environment with these options, as `Accuracy.table`."""
+    players = Wanderers(env_id, options, episodes, 0, held_out=True)
+    counts = Accuracy(players.env, captioner.shape.events)
+    while (rows := players.playing).any():
+        before, after, _, facts, event = (part[rows] for part in players.step())
+        (_, codes_before), (said, codes) = captioner.states(before), captioner.states(after)
+        counts.add(facts, event, said, captioner.events(codes_before, codes))
+    return counts.table()

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import Field
 
 from envs.config import Part
-from learner.captions.config import CaptionsConfig
+from learner.captions.config import CaptioningConfig
 from learner.config import Configuration
 from learner.goals import GoalsConfig
 from learner.models.config import LANGUAGE_MODEL
@@ -45,7 +45,7 @@ class TrainingConfig(Part):
     """The module of `learner/methods`."""
     goals: GoalsConfig = GoalsConfig()
     """Goals in words in addition to the environment's reward."""
-    captions: CaptionsConfig = CaptionsConfig()
+    captioning: CaptioningConfig = CaptioningConfig()
     """Captions by a network instead of by the environment, and noise on captions."""
     intrinsic: IntrinsicConfig = Field(default_factory=IntrinsicConfig)
     """Reward for novelty."""

@@ -2,7 +2,7 @@
 
     captioner
 
-Runs of other methods use it with `method.captions.captioner=run:NAME/captioner`, in place of the environment's own
+Runs of other methods use it with `method.captioning.captioner=run:NAME/captioner`, in place of the environment's own
 captions (Du et al. 2023, arXiv 2302.06692, which use an oracle captioner, and compare it with a learned one).
 """
 

@@ -53,7 +53,8 @@ def test_a_step_is_the_picture_before_the_one_after_and_what_was_done_also_where
         moved = other.advance(np.arange(4) + 1)
         last = moved.final_obs if step % 3 == 0 else moved.obs
         assert np.array_equal(found.after, last["pixels"])
-        assert np.array_equal(found.facts, last[FACTS]) and np.array_equal(found.cells, last[CELLS])
+        assert np.array_equal(found.facts, last[FACTS])
+        assert np.array_equal(found.cells, last[CELLS])
         told = [other.texts[text] if text >= 0 else None for text in other.events.tolist()]
         assert [[*players.events, None][event] for event in found.event] == told
         seen = moved.obs
@@ -122,7 +123,8 @@ def test_accuracy_of_the_truth_is_1_and_of_a_changed_column_is_counted():
     assert table["all"]["states"] == 80 == table["day"]["states"] + table["night"]["states"]
     name = players.env.env_spec.facts[0].name
     found = changed.table()["all"]
-    assert found["facts"][name]["recall"] in (0.0, None) and found["exact"]["view"] == 0.0
+    assert found["facts"][name]["recall"] in (0.0, None)
+    assert found["exact"]["view"] == 0.0
     assert found["exact"]["items"] == found["exact"]["event"] == 1.0
 
 
@@ -135,7 +137,8 @@ def test_a_loaded_captioner_predicts_what_the_fitted_one_did(tmp_path):
     kept, loaded = Captioner(*made.result()), Captioner.load(write(tmp_path, made))
     steps = Wanderers(ENV, OPTIONS, 6, 3).step()
     (facts, codes), (again, same) = kept.states(steps.after), loaded.states(steps.after)
-    assert np.array_equal(facts, again) and np.array_equal(codes.numpy(), same.numpy())
+    assert np.array_equal(facts, again)
+    assert np.array_equal(codes.numpy(), same.numpy())
     before = loaded.states(steps.before)[1]
     assert np.array_equal(kept.events(before, codes), loaded.events(before, same))
 
@@ -146,7 +149,7 @@ def test_a_wrong_folder_is_refused_in_one_sentence(tmp_path):
     folder = write(tmp_path, fitter())
     about.assert_tells(about.read(folder), envs.spec(ENV, **OPTIONS))
     (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-1] + b"\0\0")
-    with pytest.raises(StoreError, match="not the one that captioner.json tells of; fit the captioner again"):
+    with pytest.raises(StoreError, match=r"not the one that captioner\.json tells of; fit the captioner again"):
         about.read(folder)
     (folder / ABOUT).write_text("{}")
     with pytest.raises(StoreError, match="is damaged"):
@@ -180,8 +183,9 @@ def states(draw):
 @given(states(), st.floats(0, 1), st.integers(0, 9))
 def test_noise_keeps_the_range_of_facts_and_what_is_not_told(facts, rate, seed):
     found = disturbed(facts, KINDS, rate, np.random.default_rng(seed))
-    assert found.shape == facts.shape and (found[:, -1] == facts[:, -1]).all()
-    assert all((0 <= found[:, c]).all() and (found[:, c] < kind.size).all() for c, kind in enumerate(KINDS))
+    assert found.shape == facts.shape
+    assert (found[:, -1] == facts[:, -1]).all()
+    assert all((found[:, c] >= 0).all() and (found[:, c] < kind.size).all() for c, kind in enumerate(KINDS))
     assert (found[:, :6].sum(1) <= facts[:, :6].sum(1)).all()  # replaced one by one
     assert (found[facts[:, 6] == 6, 6] == 6).all()  # nothing is said where nothing was
     assert np.array_equal(disturbed(facts, KINDS, 0.0, np.random.default_rng(seed)), facts)

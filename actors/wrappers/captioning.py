@@ -22,7 +22,7 @@ from envs.api import FACTS, DenseEnv, EnvSpec, Observation, Transition, Wrapper
 from envs.config import Part
 from learner.captions import about
 from learner.captions.about import PICTURE
-from learner.captions.config import CaptionsConfig
+from learner.captions.config import CaptioningConfig
 from learner.captions.noise import disturbed
 from learner.config import Configuration
 from learner.files import sha256
@@ -40,15 +40,15 @@ training_only = False
 class Config(Part):
     """Captions, and the seed of their noise."""
 
-    captions: CaptionsConfig
+    captioning: CaptioningConfig
     """Who makes them."""
     seed: int
     """The run's."""
 
 
 def part(config: Configuration) -> Config | None:
-    captions = config.method.part(CaptionsConfig)
-    return Config(captions=captions, seed=config.seed) if captions.changed else None
+    found = config.method.part(CaptioningConfig)
+    return Config(captioning=found, seed=config.seed) if found.changed else None
 
 
 def spec(config: Config, spec: EnvSpec) -> EnvSpec:
@@ -57,43 +57,45 @@ def spec(config: Config, spec: EnvSpec) -> EnvSpec:
     Raises:
         ValueError: this environment makes no sentences of facts, or does not show what they are predicted from.
     """
-    key = "captioner" if config.captions.captioner else "noise"
-    needed = PICTURE if config.captions.captioner else FACTS
+    key = "captioner" if config.captioning.captioner else "noise"
+    needed = PICTURE if config.captioning.captioner else FACTS
     if not spec.facts:
-        raise ValueError(f"method.captions.{key} needs an environment that makes captions of facts: {spec.id} does not")
+        raise ValueError(
+            f"method.captioning.{key} needs an environment that makes captions of facts: {spec.id} does not"
+        )
     if needed not in spec.fields:
-        raise ValueError(f"method.captions.{key} reads the field {needed}: add it to env.observe")
+        raise ValueError(f"method.captioning.{key} reads the field {needed}: add it to env.observe")
     if "around" in spec.fields:
-        raise ValueError(f"method.captions.{key} knows no distances and amounts: leave around out of env.observe")
-    if config.captions.captioner:
+        raise ValueError(f"method.captioning.{key} knows no distances and amounts: leave around out of env.observe")
+    if config.captioning.captioner:
         try:
-            about.assert_tells(about.read(Path(config.captions.captioner)), spec)
+            about.assert_tells(about.read(Path(config.captioning.captioner)), spec)
         except StoreError as error:
-            raise ValueError(f"method.captions.captioner: {error}") from None
+            raise ValueError(f"method.captioning.captioner: {error}") from None
     return spec
 
 
 def identity(config: Config) -> NDArray[np.uint8]:
     """Hash of everything that captions depend on: a run cannot continue with others."""
-    told = inputs(config) | {"noise": config.captions.noise, "seed": config.seed}
+    told = inputs(config) | {"noise": config.captioning.noise, "seed": config.seed}
     return np.frombuffer(hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest(), np.uint8)
 
 
 def inputs(config: Config) -> dict[str, str]:
     """The hash of the captioner's metadata, which includes that of its weights."""
-    path = Path(config.captions.captioner) / about.ABOUT
-    return {"captioner": sha256(path)} if config.captions.captioner else {}
+    path = Path(config.captioning.captioner) / about.ABOUT
+    return {"captioner": sha256(path)} if config.captioning.captioner else {}
 
 
-def make(config: Config, env: DenseEnv, setting: Setting) -> Captions:
-    if not config.captions.captioner:
-        return Captions(env, None, config)
+def make(config: Config, env: DenseEnv, setting: Setting) -> Captioning:
+    if not config.captioning.captioner:
+        return Captioning(env, None, config)
     from learner.captions.captioner import Captioner  # here, because it brings PyTorch along
 
-    return Captions(env, Captioner.load(Path(config.captions.captioner)), config)
+    return Captioning(env, Captioner.load(Path(config.captioning.captioner)), config)
 
 
-class Captions(Wrapper):
+class Captioning(Wrapper):
     """Sentences, situations and events from predicted or disturbed facts.
 
     Attributes:
@@ -102,7 +104,7 @@ class Captions(Wrapper):
 
     def __init__(self, env: DenseEnv, captioner: Captioner | None, config: Config) -> None:
         super().__init__(env)
-        self._captioner, self._noise, self._seed = captioner, config.captions.noise, config.seed
+        self._captioner, self._noise, self._seed = captioner, config.captioning.noise, config.seed
         names = captioner.shape.events if captioner else []
         self._texts = np.array([env.texts.intern(name) for name in names] + [-1], np.int32)  # of events, and of none
         self._goals = np.array([env.texts.intern(name) for name in env.env_spec.goals], np.int32)

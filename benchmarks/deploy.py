@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from actors.behaviours.deploy import deploy
 from benchmarks.measure import Case, DifferentOutputs, Options, Report, compare
 from benchmarks.peers.padded_transformer import padded
-from envs.navigation import load, simulate
+from envs.navigation import TENTHS, load, simulate
 from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Demonstrations
 from learner.models.sequence.choice import Choice
 
@@ -39,8 +39,8 @@ CONFIG = BehaviourConfig(
 VOCABULARY, LONGEST_TEXT, LENGTH = 1500, 226, 400
 ASKED = 4
 """Actions that the peer computes in a round."""
-APART = 1e-3
-"""Tolerance of actions, in world units."""
+APART = 0.5 / TENTHS + 1e-3
+"""Tolerance of actions, in world units: ours are rounded to tenths, as a store has them."""
 
 
 def build(config: BehaviourConfig = CONFIG, longest: tuple[int, int] = (LONGEST_TEXT, LENGTH)) -> BehaviourModel:

@@ -33,7 +33,7 @@ def test_both_sides_choose_the_same_actions_which_depend_on_what_is_told():
 def test_another_action_is_seen():
     match = Match(small(), 3)
     match.play_ours()
-    match.found["action"][:, :, -1] += 0.01
+    match.found["action"][:, :, -1] += 0.2
     with pytest.raises(DifferentOutputs, match="the action at step 11"):
         match.play_recompute()
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from envs.crafter.captions import NAMES
 from learner.captions.captioner import Captioner
 from learner.captions.fit import measured
 
@@ -38,7 +39,8 @@ def measure(folder: Path) -> dict[str, Any]:
 
 
 def markdown(found: dict[str, Any]) -> Iterator[str]:
-    """Lines of two tables: sentences that are exactly right, and things and events one by one."""
+    """Lines of three tables: sentences that are exactly right, things in view, and events. Items and feelings are left
+    out: their sentences tell."""
     kinds = [*next(iter(found.values()))["all"]["exact"]]
     yield f"| episodes | states | {' | '.join(kinds)} |"
     yield "|---" * (len(kinds) + 2) + "|"
@@ -49,13 +51,17 @@ def markdown(found: dict[str, Any]) -> Iterator[str]:
         guess = [f"{table['all']['constant'][kind]:.1%}" for kind in kinds]
         yield f"| {name}, always the most frequent | {table['all']['states']:,} | {' | '.join(guess)} |"
     yield ""
-    yield "| anywhere | times by day | precision | recall | times by night | precision | recall |"
+    yield "| in view, anywhere | by day | precision | recall | at night | precision | recall |"
     yield "|---|---|---|---|---|---|---|"
-    table = found["anywhere"]
-    for group in ("facts", "events"):
-        for name in table["all"][group]:
-            cells = [cell for part in PARTS for cell in _scores(table[part][group][name])]
-            yield f"| {name} | {' | '.join(cells)} |"
+    for thing in NAMES:
+        cells = [cell for part in PARTS for cell in _scores(found["anywhere"][part]["facts"][thing])]
+        yield f"| {thing} | {' | '.join(cells)} |"
+    yield ""
+    yield "| event | anywhere | precision | recall | in the game | precision | recall |"
+    yield "|---|---|---|---|---|---|---|"
+    for event in found["anywhere"]["all"]["events"]:
+        cells = [cell for table in found.values() for cell in _scores(table["all"]["events"][event])]
+        yield f"| {event} | {' | '.join(cells)} |"
 
 
 def _scores(found: dict[str, Any]) -> Sequence[str]:

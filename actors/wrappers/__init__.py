@@ -1,7 +1,7 @@
 """Wrappers of environments, found by name: each module of this folder is one wrapper of a dense env.
 
-    env ──> goals or task ──> history ──> the policy's observations and rewards
-               shaping pays per chunk, tee stores the experience
+    env ──> captioning ──> goals or task ──> history ──> the policy's observations and rewards
+                              shaping pays per chunk, tee stores the experience
 
 A wrapper module publishes
 

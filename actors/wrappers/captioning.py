@@ -160,7 +160,8 @@ class Captioning(Wrapper):
         """Text ids [n] of the sentences that facts make, after noise."""
         if self._noise:
             facts = disturbed(facts, self.env_spec.facts, self._noise, self._random(stream))
-        return self.tell(facts)
+        told: dict[str, NDArray[np.int32]] = self.tell(facts)
+        return told
 
     def _done(self, before: Tensor | None, after: Tensor | None) -> NDArray[np.int32]:
         """Text ids [N] of what was done in the last step, after noise."""

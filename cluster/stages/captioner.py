@@ -22,7 +22,8 @@ from cluster.runs.stage import Outcome
 from cluster.stages._shared.brief import BriefFit
 from learner.captions.about import ABOUT, WEIGHTS, About
 from learner.captions.accuracy import spoken
-from learner.captions.fit import CaptionerConfig, CaptionerFitter, CaptionerSetup
+from learner.captions.config import CaptionerConfig
+from learner.captions.fit import CaptionerFitter, CaptionerSetup
 
 ACCURACY = "accuracy.json"
 

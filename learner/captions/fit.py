@@ -108,7 +108,7 @@ def measured(captioner: Captioner, env_id: str, options: dict[str, Any], episode
     players = Wanderers(env_id, options, episodes, 0, held_out=True)
     counts = Accuracy(players.env, captioner.shape.events)
     while (rows := players.playing).any():
-        before, after, _, facts, event = (part[rows] for part in players.step())
-        (_, codes_before), (said, codes) = captioner.states(before), captioner.states(after)
-        counts.add(facts, event, said, captioner.events(codes_before, codes))
+        steps = players.step().take(rows)
+        (_, before), (said, after) = captioner.states(steps.before), captioner.states(steps.after)
+        counts.add(steps.facts, steps.event, said, captioner.events(before, after))
     return counts.table()

@@ -35,6 +35,10 @@ class Steps(NamedTuple):
     facts: NDArray[np.int64]  # [N, F], of those
     event: NDArray[np.int64]  # [N], what was done, a place in `Wanderers.events`, or its length
 
+    def take(self, rows: NDArray[Any]) -> Steps:
+        """Those of some players."""
+        return Steps(self.before[rows], self.after[rows], self.cells[rows], self.facts[rows], self.event[rows])
+
 
 class Wanderers:
     """N players.
@@ -71,8 +75,8 @@ class Wanderers:
             after[name][moved.final_index] = moved.final_obs[name]
         names = (self.env.texts[text] if text >= 0 else "" for text in self.env.events.tolist())
         said = [self._number.get(name, len(self.events)) for name in names]
-        told = (after[name].astype(np.int64) for name in (CELLS, FACTS))
-        steps = Steps(before, after[PICTURE], *told, np.array(said))
+        cells, facts = after[CELLS].astype(np.int64), after[FACTS].astype(np.int64)
+        steps = Steps(before, after[PICTURE], cells, facts, np.array(said))
         self.playing = self.playing & ~(moved.terminated | moved.truncated)
         return steps
 
@@ -99,10 +103,10 @@ class Recent:
 
     def add(self, steps: Steps) -> None:
         if self._kept is None:
-            self._kept = Steps(*(np.zeros((self.most, *part.shape[1:]), part.dtype) for part in steps))
+            self._kept = steps.take(np.zeros(self.most, np.int64))
         places = np.arange(self._added, self._added + len(steps.event)) % self.most
-        for kept, part in zip(self._kept, steps, strict=True):
-            kept[places] = part
+        for name in Steps._fields:
+            getattr(self._kept, name)[places] = getattr(steps, name)
         self._added += len(steps.event)
 
     def sample(self, n: int, random: np.random.Generator) -> Steps:
@@ -111,4 +115,4 @@ class Recent:
         event = self._kept.event[: self._added]
         weight = 1 / np.sqrt(np.bincount(event)[event])
         rows = random.choice(len(event), n, p=weight / weight.sum())
-        return Steps(*(part[rows] for part in self._kept))
+        return self._kept.take(rows)

@@ -82,8 +82,8 @@ def _surround(row: Row, materials: Row, objects: Row, random: np.random.Generato
             materials[place[0], place[1]] = material
     for kind, health in _CREATURES:
         if random.random() < THERE and (place := next(places, None)):
-            add(row, kind, *place, health, 0)
+            add(row, kind, place[0], place[1], health, 0)
     for x, y in places:
         if materials[x, y] == GRASS and random.random() < THERE:
-            add(row, PLANT, x, y, 1, random.integers(2 * RIPE_AGE))
+            add(row, PLANT, x, y, 1, int(random.integers(2 * RIPE_AGE)))
             break

@@ -141,6 +141,7 @@ def test_every_method_is_made_of_kinds_that_there_are(name):
         "bk": ["env=babyai/GoToLocal", "env.captions=true"],
         "radt": ["env=dark"],
         "calibration": ["env=housekeep"],
+        "captioner": ["experiment=crafter_captioner"],
     }
     config = compose([*words.get(name, ["env=babyai/GoToLocal"]), f"method={name}"])
     assert {stage.kind for stage in methods.every_stage(config)} <= set(stages.names())

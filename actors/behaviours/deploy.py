@@ -6,7 +6,7 @@
 Keys and values of earlier tokens are cached, so an action costs only its own tokens. Robots are processed in batches
 that fit in memory. Trial r of a prompt uses the random numbers of (seed, noise of the prompt, r), so its batch does not
 matter, except for the last bits of matrix products. Where these decide on which side of a corner a robot passes, only
-equal batches give equal runs. Actions are rounded as a store has them: a tenth, or the mean of `stride` tenths.
+equal batches give equal runs.
 
 The bottleneck is reading keys and values, and the weights of some million parameters for each batch of robots.
 """
@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from envs.navigation import FASTEST, SENSORS, TENTHS, Map, simulate
-from envs.navigation.odometry import felt, reckon
+from actors.behaviours.ride import Decide, Moment, Sense, ride, rounded
+from envs.navigation import SENSORS, Map
+from envs.navigation.odometry import felt
 from learner.models.sequence.behaviour_transformer import BehaviourModel
 from learner.models.sequence.choice import Choice
 from llm_service.errors import UsageError
@@ -44,7 +45,7 @@ def deploy(
     seed: int = 0,
     noise: Sequence[int] | None = None,
     memory_gb: float = 1.0,
-    odometry: tuple[float, float, float] | None = None,
+    sense: Sense | None = None,
 ) -> dict[str, NDArray[np.float32]]:
     """Let robots follow instructions.
 
@@ -60,7 +61,7 @@ def deploy(
         seed: seed of sampling. `argmax` samples nothing.
         noise: a number for each prompt, not negative. Prompts of one number draw the same random numbers, so that their
             episodes differ only by what they are asked. None: its own number for each.
-        odometry: the start pose that robots assume, if the model was fitted with odometry.
+        sense: how robots know their place, if the model was fitted with odometry.
         memory_gb: memory limit of keys and values; at least one prompt's trials are processed together.
 
     Returns:
@@ -74,7 +75,7 @@ def deploy(
     if noise is not None and (len(noise) != len(tokens) or min(noise, default=0) < 0):
         raise UsageError(f"noise is a number from 0 for each of {len(tokens)} texts: got {list(noise)[:8]}")
     choice = Choice(strategy, temperature, mass)
-    if (odometry is None) != (len(model.sensor_scale) == SENSORS):
+    if (sense is None) != (len(model.sensor_scale) == SENSORS):
         raise UsageError(f"the model was fitted to {len(model.sensor_scale)} sensor values: {SENSORS} without odometry")
     if memory_gb <= 0:
         raise UsageError(f"memory_gb must be above 0: got {memory_gb}")
@@ -98,51 +99,52 @@ def deploy(
             ]
             texts = [tokens[p] for p in own]
             targets, starts = np.repeat(target[own], trials, 0), np.repeat(start[own], trials, 0)
-            drive = _drive(model, house, texts, targets, starts, length, stride, choice, np.stack(uniform), odometry)
-            for found, all_of_them in zip(drive, (pose, action), strict=True):
+            decide = pilot(model, texts, targets, stride, choice, np.stack(uniform), sense is not None)
+            driven = ride(house, starts, length, stride, sense or Sense(), decide)
+            for found, all_of_them in zip(driven, (pose, action), strict=True):
                 all_of_them[own] = found.reshape(len(own), trials, length, -1)
     if alike > 1:
         pose, action = np.repeat(pose, alike, 1), np.repeat(action, alike, 1)
     return {"pose": pose, "action": action}
 
 
-def _drive(
+def pilot(
     model: BehaviourModel,
-    house: Map,
     texts: Sequence[NDArray[np.integer[Any]]],
     target: NDArray[np.float32],
-    place: NDArray[np.float32],
-    length: int,
     stride: int,
     choice: Choice,
     uniform: NDArray[np.float64],
-    odometry: tuple[float, float, float] | None,
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Poses [B, length, 3] and actions [B, length, 2] of B robots, as many of each text."""
-    steps, robots = uniform.shape[1], len(place)
+    odometry: bool,
+) -> Decide:
+    """A model as the one who decides for B robots, as many of each text, from their first action on.
+
+    Args:
+        texts: token ids.
+        target: [B, 2], world units; nan: not given.
+        stride: steps for which an action is held.
+        uniform: numbers in [0, 1) by which actions are drawn, [B, actions, 2].
+        odometry: whether the model senses its place.
+    """
+    actions, robots = uniform.shape[1], len(target)
     cache = model.begin(texts)
     rows = torch.arange(len(texts)).repeat_interleave(robots // len(texts))
-    cache.spread(rows, steps * model.tokens_per_step)
+    cache.spread(rows, actions * model.tokens_per_step)
     code = model.target_code(target)
-    pose, action = np.empty((robots, length, 3), np.float32), np.empty((robots, length, 2), np.float32)
-    sensed = simulate(house, place, np.zeros((robots, 1, 2), np.float32))["obs"][:, -1]  # where it stands
     guide = None if "target" in model.config.blind_to else target
-    believed = None if odometry is None else np.tile(np.array(odometry), (robots, 1))
-    chosen = None
-    for step in range(steps):
-        known = sensed if believed is None else np.concatenate([sensed, felt(believed, guide)], 1)
-        chosen = model.act(cache, step, code, known, chosen, choice, uniform[:, step])
-        if not np.isfinite(chosen).all():
-            raise UsageError(f"the model's action at step {step * stride} is not a number: its weights are damaged")
-        chosen = (np.rint(chosen.clip(-FASTEST, FASTEST) * (TENTHS * stride)) / (TENTHS * stride)).astype(np.float32)
-        held = slice(step * stride, min((step + 1) * stride, length))
-        action[:, held] = chosen[:, None]
-        found = simulate(house, place, action[:, held])
-        pose[:, held], sensed = found["pose"], found["obs"][:, -1]
-        place = found["pose"][:, -1]
-        if believed is not None:
-            believed = reckon(believed, action[:, held], found["obs"])[:, -1]
-    return pose, action
+    done: NDArray[np.float32] | None = None
+
+    def decide(now: Moment) -> NDArray[np.float32]:
+        nonlocal done
+        known = np.concatenate([now.sensed, felt(now.believed, guide)], 1) if odometry else now.sensed
+        number = now.step // stride
+        wish = model.act(cache, number, code, known, done, choice, uniform[:, number])
+        if not np.isfinite(wish).all():
+            raise UsageError(f"the model's action at step {now.step} is not a number: its weights are damaged")
+        done = rounded(wish, stride)
+        return done
+
+    return decide
 
 
 def _check(

@@ -20,6 +20,7 @@ from envs.navigation.odometry import GUIDED, SENSED
 from learner.behaviours import words
 from learner.behaviours.imitation import SequenceConfig, SequenceFitter, SequenceSetup
 from learner.models.sequence.behaviour_transformer import Scales
+from learner.models.weights import get_weights
 
 
 class Engine(BehaviourStage, Fitting):
@@ -33,6 +34,8 @@ class Engine(BehaviourStage, Fitting):
         return "method.sequence.model.device"
 
     def run(self) -> Outcome | None:
+        if self.method.drive.practice:  # it goes on from the transformer that practised
+            self.given.initial = get_weights(self.transformer())
         if not self.fit(SequenceFitter, self._setup()):
             return None
         found = self.given.newest()
@@ -43,12 +46,12 @@ class Engine(BehaviourStage, Fitting):
 
     def _setup(self) -> SequenceSetup:
         settings = self.method.sequence
-        table, learned = self.part("train")
-        looked_at = self.part("validation")[1]
         texts, tokenizer = self.texts(), self.tokenizer()
-        rows = np.array([row for row in (*learned, *looked_at) if int(table.id[row]) in texts], np.int64)
-        if not len(rows):
+        place, episodes, table, rows = self.shown("train", "validation")
+        told = np.isin(table.id[rows], list(texts))
+        if not told.any():
             raise RunError("no training behaviour has a text: run the stage describe again")
+        episodes, rows = episodes[told], rows[told]
         own = [texts[number] for number in table.id[rows].tolist()]
         flat = words.encode(tokenizer, [text for each in own for text in each], self.method.tokenize.longest)
         ends = np.cumsum([0, *map(len, own)])
@@ -57,11 +60,11 @@ class Engine(BehaviourStage, Fitting):
             settings,
             self.config.learner,
             self.config.seed,
-            self.given.artifact("merge"),
-            rows,
+            place,
+            episodes,
             [flat[a:b] for a, b in pairwise(ends.tolist())],
             table.descriptor[rows],
-            np.isin(rows, looked_at),
+            np.isin(rows, self.part("validation")[1]),
             tokenizer.get_vocab_size(),
             tuple(found[f"{d}"] for d in range(len(found))),
             self._scales(),

@@ -47,6 +47,29 @@ class SplitConfig(Part):
     """Maximum turn of these starts, degrees."""
 
 
+class DriveConfig(Part):
+    """Demonstrations by a driver that follows behaviours' routes (`actors/behaviours/driver.py`)."""
+
+    times: int = Field(default=0, ge=0, le=64)
+    """How often each behaviour with a true text is followed; 0: small policies demonstrate themselves, as published."""
+    practice: int = Field(default=0, ge=0, le=64)
+    """How often each of them is then asked of the transformer of the run that `from` names. It drives, the driver says
+    what it would do instead, and the transformer is fitted further (DAgger, Ross et al. 2011)."""
+    astray: float = Field(default=40.0, gt=0)
+    """Distance from the route at which practice ends, world units: a driver that is lost is no teacher."""
+    noise: float = Field(default=0.15, ge=0)
+    """Standard deviation of the noise in a wheel's speed that a driver must correct, world units a step; what is
+    learned is the driver's wish without it (DART, Laskey et al. 2017)."""
+    lasting: float = Field(default=0.7, ge=0, lt=1)
+    """Share of the noise of one action that is still there in the next."""
+    arrive: float = Field(default=30.0, gt=0)
+    """Episodes that end farther from their route's end are left out, world units."""
+    distance: float = Field(default=15.0, ge=0)
+    """How far from the map's start these episodes may start along each axis, world units."""
+    degrees: float = Field(default=15.0, ge=0)
+    """And how far turned."""
+
+
 class TokenizerConfig(Part):
     """The vocabulary of descriptions."""
 

@@ -7,6 +7,9 @@
 With a stride of k, a step stands for a window of k steps: its sensors are read at the window's start, its action is the
 mean of the executed actions. A player that uses such a model holds each action for k steps. The last window may be
 shorter.
+
+Episodes of a driver (`DRIVEN`) have a step for each window already, the pose that the robot believed in, and what the
+driver wished to do: this is learned, and what was executed in spite of it is history.
 """
 
 from __future__ import annotations
@@ -17,13 +20,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.api import Field
 from envs.navigation.odometry import felt, reckon
 from learner.models.sequence.behaviour_transformer import Demonstrations
-from learner.store.episodes import EpisodeStore, Steps
+from learner.store.episodes import EpisodeStore, Layout, Steps
 from llm_service.errors import UsageError
 
 SENSED = "observation"
 """The field of a store with the sensor readings before each action."""
+
+BELIEVED, WISHED = "believed", "wished"
+DRIVEN = Layout(
+    {SENSED: Field("vector", (5,)), BELIEVED: Field("vector", (3,)), WISHED: Field("vector", (2,))}, (), (2,)
+)
+"""A driver's store: pose by odometry or a `Localiser`, and the action that the driver wished."""
 
 UNKNOWN = 0
 """The token of words outside the vocabulary."""
@@ -82,10 +92,15 @@ class Sequences:
                 raise UsageError(f"episode {episodes[row]} has no text, or an empty one: describe it or leave it out")
         if not np.isfinite(target).all():
             raise UsageError(f"the target of episode {episodes[~np.isfinite(target).all(1)][0]} is no place")
+        self.driven = BELIEVED in store.layout.fields
+        if self.driven and store.about["stride"] != stride:
+            raise UsageError(
+                f"{store.folder} was driven with a stride of {store.about['stride']}, not {stride}: drive again"
+            )
         length = store.length[episodes].astype(np.int64)
         if len(length) and length.min() < 1:
             raise UsageError(f"episode {episodes[length.argmin()]} of {store.folder} has no steps: leave it out")
-        self.steps = -(-length // stride)
+        self.steps = length if self.driven else -(-length // stride)
 
     def __len__(self) -> int:
         return len(self.episodes)
@@ -120,6 +135,13 @@ class Sequences:
         episodes = self.episodes[rows]
         first, length, steps = self.store.first[episodes], self.store.length[episodes], self.steps[rows]
         found = self.store.rows(np.concatenate([np.arange(a, a + n) for a, n in zip(first, length, strict=True)]))
+        if self.driven:
+            sensed = found.obs[SENSED]
+            if self.odometry is not None:
+                place = np.repeat(target, steps, 0) if self.guided else None
+                sensed = np.concatenate([sensed, felt(found.obs[BELIEVED].astype(np.float64), place)], 1)
+            told, texts = np.concatenate(chosen).astype(np.int64), [len(text) for text in chosen]
+            return Demonstrations(told, texts, target, sensed, found.action, steps.tolist(), found.obs[WISHED])
         begins = zip(np.cumsum([0, *length[:-1]]), length.tolist(), strict=True)
         windows = np.concatenate([at + np.arange(0, n, self.stride) for at, n in begins])  # the start of each window
         sizes = np.diff([*windows, len(found.action)])[:, None]

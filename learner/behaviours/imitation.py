@@ -44,6 +44,9 @@ class SequenceConfig(Part):
     """Env steps for which an action is held; a step of a sequence stands for as many. 1 as published."""
     odometry: bool = False
     """Robots also sense where they and the target should be, estimated from wheels and bumpers; published: no."""
+    particles: int = Field(default=0, ge=0)
+    """Possible poses by which each robot corrects its odometry with lasers and the house's plan; 0: it does not. Needs
+    `odometry` and `method.drive.times`."""
     blur: float = Field(default=0.0, ge=0, le=0.5)
     """Mean share of a text's words that are dropped or made unknown, chosen anew each time: names then matter, not
     grammar."""

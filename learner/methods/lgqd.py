@@ -1,12 +1,14 @@
 """Language-grounded generative quality-diversity (Salehi and Doncieux 2023, arXiv 2308.13278).
 
-    search ──> merge ──> annotate ──> describe ──> split ──> cluster ──> tokenize ──> imitate ──> deploy ──> judge
+    search ──> merge ──> annotate ──> describe ──> split ──> drive ──> cluster ──> tokenize ──> imitate ──> deploy
+                                                                                                      judge <──┘
 
     search     novelty search fills archives of behaviours                learner/search, actors/behaviours
     merge      one store, each behaviour once, near-duplicates in groups  learner/behaviours/gather.py
     annotate   what each one passes, at eleven moments                    envs/navigation/scene.py
     describe   a language model says it in words, in three styles         llm_service/tasks/caption_trajectory.py
     split      trials, frozen here, and what is learned from              learner/behaviours/{table,trials,twins}.py
+    drive      optional: a driver follows their routes, and finds back    actors/behaviours/{driver,ride}.py
     cluster    k-means of each wheel's speed, on training data            learner/behaviours/clusters.py
     tokenize   the vocabulary of its descriptions                         learner/behaviours/words.py
     imitate    a transformer of (text, end, history) -> action            learner/behaviours/imitation.py
@@ -26,6 +28,7 @@ from envs.config import Part
 from learner.behaviours.config import (
     DeployConfig,
     DescribeConfig,
+    DriveConfig,
     JudgeConfig,
     SplitConfig,
     TokenizerConfig,
@@ -50,6 +53,8 @@ class Config(Part):
     """Descriptions in words."""
     split: SplitConfig = SplitConfig()
     """The trials, and what is held out for them."""
+    drive: DriveConfig = DriveConfig()
+    """Demonstrations by a driver."""
     tokenize: TokenizerConfig = TokenizerConfig()
     """The vocabulary."""
     sequence: SequenceConfig = SequenceConfig()
@@ -67,6 +72,7 @@ def stages(config: Configuration) -> list[Stage]:
         Stage("annotate", "curate", "random"),
         Stage("describe", "curate", "language_model"),
         Stage("split", "curate", "random"),
+        *([Stage("drive", "curate", "random")] if config.method.drive.times else []),
         Stage("cluster", "curate", "random"),
         Stage("tokenize", "curate", "random"),
         Stage("imitate", "imitate", "random"),

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from actors.behaviours.deploy import deploy
+from actors.behaviours.ride import Sense
 from envs.navigation import load, odometry, simulate
 from learner.models.sequence import behaviour_transformer
 from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Demonstrations, Scales
@@ -136,13 +137,16 @@ def test_a_model_with_odometry_drives_with_it_and_not_without():
     kinds = Scales(sensors=("laser",) * 3 + ("bumper",) * 2 + odometry.SENSED + odometry.GUIDED)
     config = BehaviourConfig(width=16, layers=1, heads=2, device="cpu")
     reckoning, asked = BehaviourModel(config, VOCABULARY, (9, 40), CENTRES, kinds), prompts(2)
+    with torch.no_grad():
+        for parameter in reckoning.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.3)
     how = {"length": 6, "stride": 2, "trials": 2, "strategy": "argmax"}
-    found = [deploy(reckoning, HOUSE, **asked, **how, odometry=start) for start in ((60, 450, 0.8), (500, 60, 0.1))]
+    found = [deploy(reckoning, HOUSE, **asked, **how, sense=Sense(particles)) for particles in (0, 8)]
     assert np.abs(found[0]["action"] - found[1]["action"]).max() > 1e-4
     with pytest.raises(UsageError, match="13 sensor values: 5 without odometry"):
         deploy(reckoning, HOUSE, **asked, **how)
     with pytest.raises(UsageError, match="5 sensor values: 5 without odometry"):
-        deploy(build(), HOUSE, **asked, **how, odometry=(60, 450, 0.8))
+        deploy(build(), HOUSE, **asked, **how, sense=Sense())
 
 
 def test_half_the_precision_drives(monkeypatch):

@@ -32,7 +32,8 @@ from learner.behaviours.table import PARTS, Behaviours
 from learner.files import Superseded, begin_attempt
 from learner.methods import Stage, every_stage
 from learner.store.archive import Archive
-from llm_service.errors import AwayTooLong, BudgetExhausted
+from learner.store.episodes import EpisodeStore
+from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
 from llm_service.records import Answer, Status
 from tests.cluster.test_cloning import of_role
 from tests.cluster.test_faults import launch, status, wait_for
@@ -246,6 +247,40 @@ def test_another_run_takes_what_it_lacks(whole):
     assert controller.run(config(whole.parent, "merged", *merged)) == 0
     found = json.loads((whole.parent / "merged/stages/merge/manifest.json").read_text())["counts"]
     assert found["of"] == 2 * found["behaviours"]
+
+
+def test_a_driver_shows_how_to_keep_to_routes_and_nothing_near_a_test(whole):
+    more = ["from=run:whole/split", "stages=[drive,cluster,tokenize,imitate,deploy]", "method.drive.times=2"]
+    more += ["method.sequence.odometry=true", "method.sequence.particles=8", "method.drive.noise=0.3"]
+    assert controller.run(config(whole.parent, "driven", *more)) == 0
+    table, store = Behaviours.load(whole / "stages/merge"), EpisodeStore(whole.parent / "driven/stages/drive")
+    row = {number: i for i, number in enumerate(table.id.tolist())}
+    rows = np.array([row[number] for number in store.seed.tolist()])
+    part = safetensors.numpy.load_file(whole / "stages/split/parts.safetensors")["part"]
+    learned = (PARTS.index("train"), PARTS.index("validation"))
+    told = {text["id"] for text in lines(whole / "stages/describe" / TEXTS) if text["true"]}
+    assert set(part[rows].tolist()) <= set(learned)
+    assert set(store.seed.tolist()) <= told
+    wanted = np.isin(table.id, list(told)) & np.isin(part, learned)
+    assert 0.3 * 2 * wanted.sum() < len(store) <= 2 * wanted.sum()
+    assert (store.length == LENGTH // 10).all()
+    found = store.rows(np.arange(store.steps))
+    pushed = (found.action - found.obs["wished"]).reshape(len(store), -1)
+    assert 0.1 < pushed.std() < 1.0
+    assert np.abs(found.action).max() <= 4
+    believed = found.obs["believed"].reshape(len(store), -1, 3)
+    tests = navigation.rollout(navigation.load(), table.start[part == 2], table.weights[part == 2], LENGTH)["pose"][
+        :, ::10, :2
+    ]
+    start = np.tile(navigation.load().start[:2], (len(tests), 1, 1))
+    tests = np.concatenate([start, tests], 1)[:, :-1]
+    near = np.linalg.norm(believed[:, None, :, :2] - tests[None], axis=-1).mean(-1).min(1)
+    assert np.quantile(near, 0.05) > 5  # the margin is 8, and beliefs err
+    assert results(whole.parent / "driven")["arm"] == "text"
+    again = ["from=run:driven/tokenize", "stages=[imitate]", "method.drive.times=2", "method.sequence.stride=5"]
+    other = config(whole.parent, "other", *again)
+    with pytest.raises(UsageError, match="driven with a stride of 10, not 5"):
+        controller.run(other)
 
 
 def test_what_is_missing_is_a_sentence(tmp_path):

@@ -3,6 +3,7 @@
     merge ──> an EpisodeStore, behaviours.safetensors      split    ──> parts.safetensors, trials.jsonl
     annotate ──> annotations.jsonl                         cluster  ──> centres.safetensors
     describe ──> texts.jsonl                               tokenize ──> tokenizer.json
+    drive    ──> an EpisodeStore, named by behaviours
     imitate ──> model.safetensors                          deploy   ──> episodes.safetensors, results.json
 
 A stage reads its inputs from this run, and missing inputs from the run that `from` names.
@@ -20,11 +21,14 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from actors.behaviours.ride import Sense
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Run, StageEngine
 from envs import navigation
 from learner.behaviours.table import PARTS, Behaviours
 from learner.methods import Stage
+from learner.models.sequence.behaviour_transformer import BehaviourModel
+from learner.store.episodes import EpisodeStore
 
 BLOCK = 512  # trajectories whose scenes are processed at once
 ANNOTATIONS, TEXTS, PARTS_FILE = "annotations.jsonl", "texts.jsonl", "parts.safetensors"
@@ -77,9 +81,43 @@ class BehaviourStage(StageEngine):
         part = safetensors.numpy.load_file(self.given.artifact("split") / PARTS_FILE)["part"]
         return table, np.flatnonzero(part == PARTS.index(name))
 
+    def shown(self, *parts: str) -> tuple[Path, NDArray[np.int64], Behaviours, NDArray[np.int64]]:
+        """What may be learned from, of these parts: a store, E of its episodes [E], all behaviours, and the row of each
+        episode's behaviour [E].
+
+        Behaviours are their own demonstrations, unless a driver followed them.
+        """
+        table = Behaviours.load(self.given.artifact("merge"))
+        rows = np.sort(np.concatenate([self.part(name)[1] for name in parts]))
+        if not self.method.drive.times:
+            return self.given.artifact("merge"), rows, table, rows
+        place = self.given.artifact("drive")
+        of_id = {number: row for row, number in enumerate(table.id.tolist())}
+        row_of = np.array([of_id[number] for number in EpisodeStore(place).seed.tolist()], np.int64)
+        episodes = np.flatnonzero(np.isin(row_of, rows))
+        return place, episodes, table, row_of[episodes]
+
+    @property
+    def sense(self) -> Sense:
+        """How robots know their place."""
+        drive = self.method.drive
+        return Sense(self.method.sequence.particles, drive.distance, drive.degrees)
+
     def tokenizer(self) -> Tokenizer:
         """Tokenizer of the training texts."""
         return Tokenizer.from_file(str(self.given.artifact("tokenize") / TOKENIZER))
+
+    def transformer(self) -> BehaviourModel:
+        """The fitted transformer of this run, or of the one that `from` names.
+
+        Raises:
+            RunError: it was fitted with other settings.
+        """
+        path = self.given.artifact("imitate") / MODEL
+        try:
+            return BehaviourModel.of(self.method.sequence.model, safetensors.numpy.load_file(path))
+        except ValueError as error:
+            raise RunError(f"{path}: {error}; use the method.sequence settings that it was fitted with") from None
 
     @property
     def odometry(self) -> tuple[float, float, float] | None:

@@ -4,6 +4,7 @@ merge     archives            ──> stages/merge/       an EpisodeStore, behav
 annotate  the store           ──> stages/annotate/    annotations.jsonl: route and eleven moments of each
 describe  annotations, LLM    ──> stages/describe/    texts.jsonl
 split     texts, behaviours   ──> stages/split/       parts.safetensors, trials.jsonl
+drive     routes of behaviours ──> stages/drive/      an EpisodeStore: a driver follows them, and finds back
 cluster   the training part   ──> stages/cluster/     centres.safetensors
 tokenize  its texts           ──> stages/tokenize/    tokenizer.json
 """

@@ -13,12 +13,11 @@ from learner.store.episodes import EpisodeStore
 
 
 def run(work: BehaviourStage) -> Outcome | None:
-    table, rows = work.part("train")
-    settings, store = work.method.sequence, EpisodeStore(work.given.artifact("merge"))
+    settings, (place, episodes, table, rows) = work.method.sequence, work.shown("train")
     nothing = [[np.zeros(1, np.int32)]] * len(rows)  # texts do not matter here
-    sequences = Sequences(store, rows, nothing, table.descriptor[rows], settings.stride)
+    sequences = Sequences(EpisodeStore(place), episodes, nothing, table.descriptor[rows], settings.stride)
     blocks = (np.arange(begin, min(begin + BLOCK, len(rows))) for begin in range(0, len(rows), BLOCK))
-    actions = np.concatenate([sequences.read(block).actions for block in blocks])
+    actions = np.concatenate([sequences.read(block).wished for block in blocks])
     found = {f"{d}": centres(actions[:, d], count) for d, count in enumerate(settings.clusters)}
     work.folder.write(work.place / CENTRES, safetensors.numpy.save(found))
     return Outcome({"actions": len(actions)} | {f"centres_{d}": value.tolist() for d, value in found.items()})

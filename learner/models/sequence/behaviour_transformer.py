@@ -111,8 +111,14 @@ class Demonstrations:
     texts: list[int]  # tokens of each text, [B]
     target: NDArray[np.float32]  # [B, 2]; nan: not given
     sensors: NDArray[np.float32]  # [N, S], before each action: 5 of the robot, more with odometry
-    actions: NDArray[np.float32]  # [N, 2]
+    actions: NDArray[np.float32]  # [N, 2], executed
     steps: list[int]  # of each episode, [B], at least one
+    wishes: NDArray[np.float32] | None = None  # [N, 2], what is learned; None: what was executed
+
+    @property
+    def wished(self) -> NDArray[np.float32]:
+        """The actions that are learned, [N, 2]."""
+        return self.actions if self.wishes is None else self.wishes
 
 
 class BehaviourModel(nn.Module):
@@ -228,7 +234,7 @@ class BehaviourModel(nn.Module):
         `cluster` is the focal loss (Lin et al. 2017), a mean over dimensions; `offset` is the squared error of the
         action with the true clusters, also a mean over dimensions.
         """
-        features, action = self(shown), self._tensor(shown.actions)
+        features, action = self(shown), self._tensor(shown.wished)
         with self.arithmetic():
             truth = self.nearest(action)
             surprise, hits = torch.zeros_like(action[:, 0]), torch.ones_like(action[:, 0], dtype=torch.bool)

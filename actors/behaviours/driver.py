@@ -26,6 +26,8 @@ SIGHT = 8
 """Points of a line of sight that must be free."""
 REGAIN = 20.0
 """How far a robot may be brought ahead on its route besides its own driving, world units."""
+AHEAD = (5, 10, 20)
+"""Actions ahead of which a driver tells where it will be."""
 CANDIDATES = 24
 """Places ahead on the route among which the nearest one is the robot's progress."""
 
@@ -63,6 +65,12 @@ class Driver:
         forward = np.minimum((last - self.progress) * self.spacing * share, distance) / self.stride
         bearing = (np.arctan2(way[:, 1], way[:, 0]) - pose[:, 2] + np.pi) % (2 * np.pi) - np.pi
         return wheels(bearing, distance, forward, self.stride)
+
+    def ahead(self, step: int) -> NDArray[np.float64]:
+        """Where the driver will be after AHEAD actions, or at the end: [N, 2 x 3], world units, of the last advice."""
+        left = np.array(AHEAD) * self.stride / max(self.length - step, 1)
+        last = self.way.shape[1] - 1
+        return self._at(self.progress[:, None] + (last - self.progress[:, None]) * left.clip(max=1)).reshape(-1, 6)
 
     def distance(self, pose: NDArray[np.float32]) -> NDArray[np.float64]:
         """How far robots at poses [N, 3] are from where their routes are by now, [N], world units."""

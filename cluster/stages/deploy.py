@@ -20,12 +20,15 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from actors.behaviours.deploy import deploy
+from actors.behaviours.driver import Driver
+from actors.behaviours.ride import Moment, ride
 from cluster.metrics import following
 from cluster.runs.stage import Outcome
 from cluster.stages._shared.lgqd import EPISODES, BehaviourStage
 from envs import navigation
 from learner.behaviours import trials, words
-from learner.behaviours.baselines import BASELINES, replayed
+from learner.behaviours.baselines import BASELINES, DRIVEN, replayed
+from learner.behaviours.table import Behaviours
 from learner.behaviours.trials import Trial
 
 
@@ -64,8 +67,12 @@ class Engine(BehaviourStage):
         texts = self.texts()
         places = [[words.asked(self.scene, text) for text in texts.get(n, [])] for n in table.id[rows].tolist()]
         for name, chosen in replayed(asked, table.descriptor[rows], places, self.config.seed).items():
-            pose = navigation.rollout(self.house, start, table.weights[rows[chosen]], self.length)["pose"]
-            arrays |= {f"{name}/{key}": value for key, value in self._measured(asked, pose[:, None], target).items()}
+            own = rows[chosen]
+            poses = {name: navigation.rollout(self.house, start, table.weights[own], self.length)["pose"]}
+            if name in DRIVEN:
+                poses[DRIVEN[name]] = self._driven(table, own, start)
+            for arm, pose in poses.items():
+                arrays |= {f"{arm}/{key}": value for key, value in self._measured(asked, pose[:, None], target).items()}
         arrays = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
         self.folder.write(self.place / EPISODES, safetensors.numpy.save(arrays))
         arm = following.ARMS[sequence.model.ablate]
@@ -81,6 +88,17 @@ class Engine(BehaviourStage):
         line = f"deploy: {pairs}; obedience {told['obedience', arm]:.2f} (archive without text {floor:.2f}), "
         line += f"{near:.1%} of the diagonal from the target, {len(asked):,} trials"
         return Outcome({"trials": len(asked), "episodes": len(asked) * settings.samples}, lines=(line,))
+
+    def _driven(self, table: Behaviours, rows: NDArray[np.int64], start: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Poses [P, T, 3] of robots on the routes of behaviours [P], by a driver that knows what robots believe."""
+        route = navigation.rollout(self.house, table.start[rows], table.weights[rows], self.length)["pose"][..., :2]
+        stride = self.method.sequence.stride
+        driver = Driver(self.house, np.concatenate([table.start[rows, None, :2], route], 1), self.length, stride)
+
+        def decide(now: Moment) -> NDArray[np.float64]:
+            return driver.advise(now.believed.astype(np.float32), now.step)
+
+        return ride(self.house, start, self.length, stride, self.sense, decide)[0]
 
     def _measured(
         self, asked: Sequence[Trial], pose: NDArray[np.float32], target: NDArray[np.float32]

@@ -3,6 +3,8 @@
     text_blind_replay   the behaviour that ends nearest to the target, whatever the text says
     text_aware_replay   of the behaviours whose own text is most like the trial's, the one that ends nearest: a lookup
     random              any
+    text_blind_drive, text_aware_drive   the first two's routes, followed by the driver that teaches transformers: what
+                        its way of driving and of knowing one's place is worth, without learning
 
 A text about a route is worth learning from only if a model obeys it better than `text_blind_replay`, which reads
 nothing, and `text_aware_replay`, which learns nothing.
@@ -18,7 +20,9 @@ from numpy.typing import NDArray
 from learner.behaviours.trials import Trial
 from learner.behaviours.words import likeness
 
-BASELINES = ("text_blind_replay", "text_aware_replay", "random")
+DRIVEN = {"text_blind_replay": "text_blind_drive", "text_aware_replay": "text_aware_drive"}
+"""Baselines whose routes are also driven."""
+BASELINES = ("text_blind_replay", "text_aware_replay", "random", *DRIVEN.values())
 
 
 def replayed(
@@ -27,7 +31,7 @@ def replayed(
     texts: Sequence[Sequence[Sequence[str]]],
     seed: int,
 ) -> dict[str, NDArray[np.intp]]:
-    """The behaviour, 0 to N - 1, that each baseline replays on each of P trials: [P] each.
+    """The behaviour, 0 to N - 1, that each replay takes on each of P trials: [P] each.
 
     descriptor: float32 [N, 2], where the archive's behaviours end, world units.
     texts: for each of the N the places of each of its texts; none: it has no text. At least one has a text.

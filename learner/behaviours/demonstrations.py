@@ -29,11 +29,12 @@ from llm_service.errors import UsageError
 SENSED = "observation"
 """The field of a store with the sensor readings before each action."""
 
-BELIEVED, WISHED = "believed", "wished"
+BELIEVED, WISHED, AHEAD = "believed", "wished", "ahead"
 DRIVEN = Layout(
-    {SENSED: Field("vector", (5,)), BELIEVED: Field("vector", (3,)), WISHED: Field("vector", (2,))}, (), (2,)
+    {name: Field("vector", (size,)) for name, size in ((SENSED, 5), (BELIEVED, 3), (WISHED, 2), (AHEAD, 6))}, (), (2,)
 )
-"""A driver's store: pose by odometry or a `Localiser`, and the action that the driver wished."""
+"""A driver's store: pose by odometry or a `Localiser`, the action that the driver wished, and where it will be after
+5, 10 and 20 actions, world units."""
 
 UNKNOWN = 0
 """The token of words outside the vocabulary."""
@@ -141,7 +142,9 @@ class Sequences:
                 place = np.repeat(target, steps, 0) if self.guided else None
                 sensed = np.concatenate([sensed, felt(found.obs[BELIEVED].astype(np.float64), place)], 1)
             told, texts = np.concatenate(chosen).astype(np.int64), [len(text) for text in chosen]
-            return Demonstrations(told, texts, target, sensed, found.action, steps.tolist(), found.obs[WISHED])
+            return Demonstrations(
+                told, texts, target, sensed, found.action, steps.tolist(), found.obs[WISHED], found.obs[AHEAD]
+            )
         begins = zip(np.cumsum([0, *length[:-1]]), length.tolist(), strict=True)
         windows = np.concatenate([at + np.arange(0, n, self.stride) for at, n in begins])  # the start of each window
         sizes = np.diff([*windows, len(found.action)])[:, None]

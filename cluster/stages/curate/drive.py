@@ -25,7 +25,7 @@ from cluster.stages._shared.lgqd import BLOCK, BehaviourStage
 from envs import navigation
 from envs.api import Episodes
 from learner.behaviours import words
-from learner.behaviours.demonstrations import BELIEVED, DRIVEN, SENSED, WISHED
+from learner.behaviours.demonstrations import AHEAD, BELIEVED, DRIVEN, SENSED, WISHED
 from learner.behaviours.gather import nearby
 from learner.behaviours.table import Behaviours
 from learner.behaviours.twins import Trajectories
@@ -86,6 +86,7 @@ class _Drive:
     time: int
     moments: list[Moment] = field(default_factory=list)
     wishes: list[NDArray[np.float32]] = field(default_factory=list)
+    ahead: list[NDArray[np.float32]] = field(default_factory=list)
     astray: list[NDArray[np.bool_]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -106,6 +107,7 @@ class _Drive:
             wish = self.driver.advise(now.pose, now.step)
             self.moments.append(now)
             self.wishes.append(wish.astype(np.float32))
+            self.ahead.append(self.driver.ahead(now.step).astype(np.float32))
             self.astray.append(self.driver.distance(now.pose) > settings.astray)
             return act(now, wish)
 
@@ -141,6 +143,7 @@ class _Drive:
             counts=np.zeros((count, 0), np.int32),
         )
         obs = {SENSED: flat([now.sensed for now in self.moments]), WISHED: flat(self.wishes)}
+        obs[AHEAD] = flat(self.ahead)
         obs[BELIEVED] = flat([now.believed.astype(np.float32) for now in self.moments])
         executed = flat([self.action[:, now.step] for now in self.moments])
         return episodes, Steps(obs, executed, np.zeros(len(executed), np.float32))

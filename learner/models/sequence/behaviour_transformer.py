@@ -41,6 +41,8 @@ from learner.optim.precision import arithmetic, has_bfloat16
 
 LASER = 100.0
 """The range of the distance sensors, world units."""
+AHEAD = 6
+"""Numbers of three places ahead."""
 HIDDEN = 64
 """Width of the layer before the logits of clusters."""
 
@@ -68,6 +70,9 @@ class BehaviourConfig(Part):
     """Hidden layers of the perceptrons that encode inputs and predict clusters and offsets; 2 as published."""
     offset_width: int = Field(default=0, ge=0)
     """Width of the hidden layers that predict offsets; 0: twice the width of a token. 1,024 as published."""
+    foresight: float = Field(default=0.0, ge=0)
+    """Weight of predicting where the robot will be after 5, 10 and 20 actions, which a driver knows: a text is about
+    the way ahead, and single actions say little of it. The mean absolute error, the world's half width being 1."""
     places: int = Field(default=0, ge=0)
     """Rows of the table of positions in a text, if that is more than the longest text needs; 1,435 as published."""
     times: int = Field(default=0, ge=0)
@@ -114,6 +119,7 @@ class Demonstrations:
     actions: NDArray[np.float32]  # [N, 2], executed
     steps: list[int]  # of each episode, [B], at least one
     wishes: NDArray[np.float32] | None = None  # [N, 2], what is learned; None: what was executed
+    ahead: NDArray[np.float32] | None = None  # [N, 6], three places where the robot will be, if that is known
 
     @property
     def wished(self) -> NDArray[np.float32]:
@@ -180,6 +186,8 @@ class BehaviourModel(nn.Module):
         self.given = nn.ModuleList(nn.Embedding(k, width) for k in told)
         offset_layers = [config.offset_width or 2 * width] * config.hidden
         self.offsets = _perceptron(width, *offset_layers, math.prod(self.clusters) * dimensions)
+        if config.foresight:
+            self.foresee = _perceptron(width, *encoder, AHEAD)
         self.to(self.device)
 
     @staticmethod
@@ -243,13 +251,22 @@ class BehaviourModel(nn.Module):
                 surprise = surprise - (1 - log_probability.exp()) ** self.config.gamma * log_probability
                 hits = hits & (logits.argmax(-1) == truth[:, d])
             offset = (self._action(features, truth) - action).square().mean(-1).sum()
+            ahead = self._missed(features, shown.ahead)
         cluster = surprise.sum() / len(self.clusters)
         return {
-            "loss": cluster + self.config.offset_weight * offset,
+            "loss": cluster + self.config.offset_weight * offset + self.config.foresight * ahead,
             "cluster": cluster,
             "offset": offset,
+            "ahead": ahead,
             "hits": hits.sum(),
         }
+
+    def _missed(self, features: Tensor, ahead: NDArray[np.float32] | None) -> Tensor:
+        """Sum over steps of the mean absolute error of the places ahead; 0 if they are not predicted."""
+        if not self.config.foresight or ahead is None:
+            return features.new_zeros(())
+        wanted = self._tensor(ahead) / self.target_scale[0] * 2 - 1
+        return (self.foresee(features).float() - wanted).abs().mean(-1).sum()
 
     def nearest(self, action: Tensor) -> Tensor:
         """The cluster with the nearest centre in each dimension, int64 [N, D]."""

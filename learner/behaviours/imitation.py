@@ -148,7 +148,7 @@ class SequenceFitter(SequenceSupervised):
         return self.data.steps[rows] * self.model.tokens_per_step + self.data.longest[0]
 
     def losses(self, rows: NDArray[np.int64], uniform: NDArray[np.float64] | None) -> Mapping[str, Tensor]:
-        """Besides the loss its parts: `cluster`, `offset`, the squared error of an action in world units, and `ahead`."""
+        """Besides the loss its parts: `cluster`, `offset`, an action's squared error in world units, and `ahead`."""
         if uniform is None:
             return self.model.loss(self.data.read(rows))
         return self.model.loss(self.data.read(rows, uniform[:, 0], self.setup.config.blur, self.setup.config.forget))

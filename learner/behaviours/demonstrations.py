@@ -56,6 +56,7 @@ class Sequences:
 
     Attributes:
         steps: of each sequence, int64 [E].
+        longest: tokens of the longest text, steps of the longest sequence.
 
     Raises:
         UsageError: the store has other steps, or the arguments do not fit together.
@@ -102,14 +103,10 @@ class Sequences:
         if len(length) and length.min() < 1:
             raise UsageError(f"episode {episodes[length.argmin()]} of {store.folder} has no steps: leave it out")
         self.steps = length if self.driven else -(-length // stride)
+        self.longest = max((len(text) for own in texts for text in own), default=0), int(self.steps.max(initial=0))
 
     def __len__(self) -> int:
         return len(self.episodes)
-
-    @property
-    def longest(self) -> tuple[int, int]:
-        """Tokens of the longest text, steps of the longest sequence."""
-        return max(len(text) for own in self.texts for text in own), int(self.steps.max())
 
     def read(
         self,

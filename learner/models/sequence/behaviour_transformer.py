@@ -251,20 +251,21 @@ class BehaviourModel(nn.Module):
                 surprise = surprise - (1 - log_probability.exp()) ** self.config.gamma * log_probability
                 hits = hits & (logits.argmax(-1) == truth[:, d])
             offset = (self._action(features, truth) - action).square().mean(-1).sum()
-            ahead = self._missed(features, shown.ahead)
+            foresees = self.config.foresight > 0 and shown.ahead is not None
+            unknown = features.new_full((), math.nan)
+            ahead = unknown if shown.ahead is None or not foresees else self._missed(features, shown.ahead)
         cluster = surprise.sum() / len(self.clusters)
+        loss = cluster + self.config.offset_weight * offset
         return {
-            "loss": cluster + self.config.offset_weight * offset + self.config.foresight * ahead,
+            "loss": loss + self.config.foresight * ahead if foresees else loss,
             "cluster": cluster,
             "offset": offset,
             "ahead": ahead,
             "hits": hits.sum(),
         }
 
-    def _missed(self, features: Tensor, ahead: NDArray[np.float32] | None) -> Tensor:
-        """Sum over steps of the mean absolute error of the places ahead; 0 if they are not predicted."""
-        if not self.config.foresight or ahead is None:
-            return features.new_zeros(())
+    def _missed(self, features: Tensor, ahead: NDArray[np.float32]) -> Tensor:
+        """Sum over steps of the mean absolute error of the places ahead."""
         wanted = self._tensor(ahead) / self.target_scale[0] * 2 - 1
         return (self.foresee(features).float() - wanted).abs().mean(-1).sum()
 

@@ -249,11 +249,16 @@ def test_another_run_takes_what_it_lacks(whole):
     assert found["of"] == 2 * found["behaviours"]
 
 
-def test_a_driver_shows_how_to_keep_to_routes_and_nothing_near_a_test(whole):
+@pytest.fixture(scope="module")
+def driven(whole):
     more = ["from=run:whole/split", "stages=[drive,cluster,tokenize,imitate,deploy]", "method.drive.times=2"]
     more += ["method.sequence.odometry=true", "method.sequence.particles=8", "method.drive.noise=0.3"]
     assert controller.run(config(whole.parent, "driven", *more)) == 0
-    table, store = Behaviours.load(whole / "stages/merge"), EpisodeStore(whole.parent / "driven/stages/drive")
+    return whole.parent / "driven"
+
+
+def test_a_driver_shows_how_to_keep_to_routes_and_nothing_near_a_test(whole, driven):
+    table, store = Behaviours.load(whole / "stages/merge"), EpisodeStore(driven / "stages/drive")
     row = {number: i for i, number in enumerate(table.id.tolist())}
     rows = np.array([row[number] for number in store.seed.tolist()])
     part = safetensors.numpy.load_file(whole / "stages/split/parts.safetensors")["part"]
@@ -276,11 +281,31 @@ def test_a_driver_shows_how_to_keep_to_routes_and_nothing_near_a_test(whole):
     tests = np.concatenate([start, tests], 1)[:, :-1]
     near = np.linalg.norm(believed[:, None, :, :2] - tests[None], axis=-1).mean(-1).min(1)
     assert np.quantile(near, 0.05) > 5  # the margin is 8, and beliefs err
-    assert results(whole.parent / "driven")["arm"] == "text"
+    assert results(driven)["arm"] == "text"
     again = ["from=run:driven/tokenize", "stages=[imitate]", "method.drive.times=2", "method.sequence.stride=5"]
     other = config(whole.parent, "other", *again)
     with pytest.raises(UsageError, match="driven with a stride of 10, not 5"):
         controller.run(other)
+
+
+def test_who_practises_is_taught_where_it_went_and_goes_on_from_what_it_knew(whole, driven):
+    more = ["from=run:driven/imitate", "stages=[drive,imitate,deploy]", "method.drive.times=1"]
+    more += ["method.drive.practice=1", "method.drive.astray=60", "method.sequence.odometry=true"]
+    more += ["method.sequence.particles=8", "method.sequence.learning_rate=1e-9"]
+    assert controller.run(config(whole.parent, "practised", *more)) == 0
+    store = EpisodeStore(whole.parent / "practised/stages/drive")
+    practised = np.flatnonzero(store.kind == 1)
+    assert len(practised) > 50
+    assert store.length[practised].min() >= 5
+    assert store.length[practised].min() < LENGTH // 10 == store.length[store.kind == 0].min()
+    steps = np.concatenate([np.arange(*store.first[[row, row + 1]]) for row in practised])
+    found = store.rows(steps)
+    assert np.abs(found.action - found.obs["wished"]).mean() > 0.5  # it had learned for twelve steps
+    before, after = (
+        safetensors.numpy.load_file(run / "stages/imitate/model.safetensors")
+        for run in (driven, whole.parent / "practised")
+    )
+    assert all(np.allclose(before[name], after[name], atol=1e-5) for name in before)
 
 
 def test_what_is_missing_is_a_sentence(tmp_path):

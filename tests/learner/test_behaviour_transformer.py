@@ -156,6 +156,33 @@ def test_the_loss_is_that_of_the_formulas(dimensions, gamma, weight):
         assert found[name].item() == pytest.approx(value, rel=1e-5), name
 
 
+def test_what_was_wished_is_learned_and_what_was_executed_is_history():
+    model, given = build(), shown()
+    wishes = given.actions[::-1].copy()
+    with torch.no_grad():
+        told, features = model.loss(replace(given, wishes=wishes)), model(given)
+        assert torch.equal(model(replace(given, wishes=wishes)), features)
+        truth = model.nearest(torch.from_numpy(wishes))
+        offset = (model._action(features, truth) - torch.from_numpy(wishes)).square().mean(-1).sum()
+    assert told["offset"].item() == pytest.approx(offset.item(), rel=1e-5)
+    assert told["loss"].item() != pytest.approx(model.loss(given)["loss"].item(), rel=1e-3)
+
+
+def test_who_foresees_is_measured_by_the_places_ahead():
+    model, given = build(foresight=0.5), shown()
+    ahead = np.random.default_rng(1).uniform(0, 600, (len(given.sensors), 6)).astype(np.float32)
+    told = model.loss(replace(given, ahead=ahead))
+    wanted = torch.from_numpy(ahead) / 300 - 1
+    missed = (model.foresee(model(given)) - wanted).abs().mean(1).sum()
+    assert told["ahead"].item() == pytest.approx(missed.item(), rel=1e-5)
+    action = told["cluster"] + told["offset"]
+    assert told["loss"].item() == pytest.approx((action + 0.5 * missed).item(), rel=1e-5)
+    assert model.loss(given)["ahead"].isnan()  # nobody knows: only actions are learned
+    assert model.loss(given)["loss"].isfinite()
+    blind = build()
+    assert blind.loss(replace(given, ahead=ahead))["ahead"].isnan()
+
+
 def test_the_offsets_of_every_pair_of_clusters_learn_and_of_no_other():
     model, told = build(), shown(steps=(12,), texts=(2,))
     pairs = np.array([[a, b] for a in CENTRES[0] for b in CENTRES[1]], np.float32)

@@ -42,6 +42,7 @@ def deploy(
     strategy: Literal["sample", "argmax", "nucleus"] = "sample",
     temperature: float = 1.0,
     mass: float = 0.95,
+    guidance: float = 1.0,
     seed: int = 0,
     noise: Sequence[int] | None = None,
     memory_gb: float = 1.0,
@@ -57,7 +58,7 @@ def deploy(
         trials: R, of each prompt.
         length: steps of an episode.
         stride: steps for which an action is held, as when the model was fitted.
-        strategy, temperature, mass: how clusters are sampled, see `Choice`.
+        strategy, temperature, mass, guidance: how clusters are sampled, see `Choice`.
         seed: seed of sampling. `argmax` samples nothing.
         noise: a number for each prompt, not negative. Prompts of one number draw the same random numbers, so that their
             episodes differ only by what they are asked. None: its own number for each.
@@ -74,7 +75,7 @@ def deploy(
     _check(model, tokens, target, start, trials, length, stride)
     if noise is not None and (len(noise) != len(tokens) or min(noise, default=0) < 0):
         raise UsageError(f"noise is a number from 0 for each of {len(tokens)} texts: got {list(noise)[:8]}")
-    choice = Choice(strategy, temperature, mass)
+    choice = Choice(strategy, temperature, mass, guidance)
     if (sense is None) != (len(model.sensor_scale) == SENSORS):
         raise UsageError(f"the model was fitted to {len(model.sensor_scale)} sensor values: {SENSORS} without odometry")
     if memory_gb <= 0:
@@ -85,7 +86,7 @@ def deploy(
     steps = -(-length // stride)
     config, lengths = model.config, [len(text) for text in tokens]
     columns = max(lengths, default=0) + steps * model.tokens_per_step
-    bytes_each = 2 * config.layers * config.width * columns * (2 if model.in_half else 4)
+    bytes_each = (4 if choice.guided else 2) * config.layers * config.width * columns * (2 if model.in_half else 4)
     at_once = max(1, int(memory_gb * 1e9 / bytes_each / trials))  # prompts
     pose = np.empty((len(tokens), trials, length, 3), np.float32)
     action = np.empty((len(tokens), trials, length, 2), np.float32)
@@ -126,11 +127,13 @@ def pilot(
         uniform: numbers in [0, 1) by which actions are drawn, [B, actions, 2].
         odometry: whether the model senses its place.
     """
-    actions, robots = uniform.shape[1], len(target)
-    cache = model.begin(texts)
+    actions, robots, texts = uniform.shape[1], len(target), list(texts)
     rows = torch.arange(len(texts)).repeat_interleave(robots // len(texts))
+    if choice.guided:  # every robot once more, with a text that says nothing
+        texts, rows = [*texts, *(text[[0, -1]] for text in texts)], torch.cat([rows, rows + len(texts)])
+    cache = model.begin(texts)
     cache.spread(rows, actions * model.tokens_per_step)
-    code = model.target_code(target)
+    code = model.target_code(np.tile(target, (len(rows) // robots, 1)))
     guide = None if "target" in model.config.blind_to else target
     done: NDArray[np.float32] | None = None
 
@@ -138,7 +141,8 @@ def pilot(
         nonlocal done
         known = np.concatenate([now.sensed, felt(now.believed, guide)], 1) if odometry else now.sensed
         number = now.step // stride
-        wish = model.act(cache, number, code, known, done, choice, uniform[:, number])
+        seen, before = (None if each is None else np.tile(each, (len(rows) // robots, 1)) for each in (known, done))
+        wish = model.act(cache, number, code, seen, before, choice, uniform[:, number])
         if not np.isfinite(wish).all():
             raise UsageError(f"the model's action at step {now.step} is not a number: its weights are damaged")
         done = rounded(wish, stride)

@@ -55,6 +55,7 @@ class Engine(BehaviourStage):
             strategy=settings.strategy,
             temperature=settings.temperature,
             mass=settings.mass,
+            guidance=settings.guidance,
             seed=self.config.seed,
             noise=[trial.pair for trial in asked],
             memory_gb=settings.memory_gb,

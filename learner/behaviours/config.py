@@ -92,6 +92,9 @@ class DeployConfig(Part):
     """Divides the logits."""
     mass: float = Field(default=0.95, gt=0, le=1)
     """`nucleus`: probability mass to sample from."""
+    guidance: float = Field(default=1.0, ge=0)
+    """How much texts count: above 1, actions that fit an empty text as well become less likely (classifier-free
+    guidance, Ho and Salimans 2022). Other values than 1 need `method.sequence.hush`, and twice the time."""
     memory_gb: float = Field(default=1.0, gt=0)
     """Memory limit for keys and values of episodes that are played together."""
 

@@ -114,6 +114,7 @@ class Sequences:
         uniform: NDArray[np.float64] | None = None,
         blur: float = 0.0,
         forget: float = 0.0,
+        hush: float = 0.0,
     ) -> Demonstrations:
         """Sequences `rows` [B] of 0 to E - 1.
 
@@ -121,11 +122,15 @@ class Sequences:
         mean share of a text's tokens, except its first and last, that are dropped or made unknown, both equally likely;
         the share varies per text from 0 to twice this.
         forget: share of sequences whose target is hidden (nan).
+        hush: share of sequences whose text is but its first and last token.
         """
         which = np.zeros(len(rows)) if uniform is None else uniform
         chosen = [self.texts[row][int(u * len(self.texts[row]))] for row, u in zip(rows.tolist(), which, strict=True)]
         if blur and uniform is not None:
             chosen = [_blurred(text, u, blur) for text, u in zip(chosen, uniform.tolist(), strict=True)]
+        if hush and uniform is not None:
+            silent = (uniform * 2**30) % 1.0 < hush  # further digits
+            chosen = [text[[0, -1]] if quiet else text for text, quiet in zip(chosen, silent.tolist(), strict=True)]
         target = self.target[rows]
         if forget and uniform is not None:
             shifted = (uniform * 2**20) % 1.0  # digits that are independent of the chosen text

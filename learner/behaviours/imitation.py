@@ -52,6 +52,8 @@ class SequenceConfig(Part):
     grammar."""
     forget: float = Field(default=0.0, ge=0, lt=1)
     """Share of sequences that are learned without their target: the model must then read in the text where to go."""
+    hush: float = Field(default=0.0, ge=0, lt=1)
+    """Share of sequences that are learned with an empty text, which `method.deploy.guidance` compares with."""
     steps: int = Field(default=3000, ge=1)
     """Gradient steps."""
     batch: int = Field(default=32, ge=1)
@@ -151,4 +153,5 @@ class SequenceFitter(SequenceSupervised):
         """Besides the loss its parts: `cluster`, `offset`, an action's squared error in world units, and `ahead`."""
         if uniform is None:
             return self.model.loss(self.data.read(rows))
-        return self.model.loss(self.data.read(rows, uniform[:, 0], self.setup.config.blur, self.setup.config.forget))
+        hidden = self.setup.config.blur, self.setup.config.forget, self.setup.config.hush
+        return self.model.loss(self.data.read(rows, uniform[:, 0], *hidden))

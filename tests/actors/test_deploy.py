@@ -132,6 +132,25 @@ def test_a_blind_model_drives_alike_whatever_it_is_told(ablate):
     np.testing.assert_allclose(*runs, atol=1e-3)
 
 
+def test_guidance_says_how_much_a_text_counts():
+    """0: as without a text; 1: as ever; more: farther from what would be done without."""
+    model, asked = build(), prompts(3)
+    with torch.no_grad():
+        for parameter in model.offsets.parameters():
+            parameter.zero_()  # they are those with a text in any case
+    how = {"length": 20, "stride": 2, "strategy": "argmax"}
+    silent = asked | {"tokens": [text[[0, -1]] for text in asked["tokens"]]}
+    plain, without = (deploy(model, HOUSE, **told, **how)["action"] for told in (asked, silent))
+    none, once, thrice = (deploy(model, HOUSE, **asked, **how, guidance=w)["action"] for w in (0.0, 1.0, 3.0))
+    np.testing.assert_array_equal(none, without)
+    np.testing.assert_array_equal(once, plain)
+    assert np.abs(plain - without).max() > 0.5
+    assert np.abs(thrice - plain).max() > 0.5
+    deaf = build(ablate="text")
+    one, other = (deploy(deaf, HOUSE, **asked, **how, guidance=w)["action"] for w in (1.0, 3.0))
+    np.testing.assert_array_equal(one, other)
+
+
 def test_a_model_with_odometry_drives_with_it_and_not_without():
     torch.manual_seed(0)
     kinds = Scales(sensors=("laser",) * 3 + ("bumper",) * 2 + odometry.SENSED + odometry.GUIDED)

@@ -114,6 +114,18 @@ def test_texts_are_blurred_and_targets_forgotten_as_often_as_was_said(store):
     assert not np.isnan(first.target).any()
 
 
+def test_texts_are_hushed_as_often_as_was_said(store):
+    text, count = np.arange(1, 51), 400
+    data = Sequences(
+        EpisodeStore(store), np.zeros(count, np.int64) + 4, [[text]] * count, np.ones((count, 2), np.float32)
+    )
+    found = data.read(np.arange(count), np.random.default_rng(0).random(count), hush=0.3)
+    told = np.split(found.tokens, np.cumsum(found.texts)[:-1])
+    assert {tuple(each.tolist()) for each in told} == {(1, 50), tuple(text.tolist())}
+    assert abs((np.array(found.texts) == 2).mean() - 0.3) < 0.06
+    assert data.read(np.arange(count), None, hush=0.3).texts == [50] * count
+
+
 def test_what_does_not_fit_together_is_one_sentence(store, tmp_path):
     episodes = EpisodeStore(store)
     good = {"episodes": np.array([0, 1]), "texts": [[np.array([1])]] * 2, "target": np.zeros((2, 2), np.float32)}

@@ -332,17 +332,21 @@ class BehaviourModel(nn.Module):
 
     @torch.no_grad()
     def choose(self, features: Tensor, choice: Choice, uniform: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Actions [B, D] of features [B, width]."""
+        """Actions [B, D] of features [B, width]; [2 B, width], the second half without texts, if the choice is guided.
+
+        Offsets are those with texts.
+        """
         drawn = send({"drawn": uniform}, self.device)["drawn"]
         clusters: list[Tensor] = []
 
         def note(d: int, logits: Tensor) -> Tensor:
-            clusters.append(choice(logits.float(), drawn[:, d]))
-            return clusters[-1]
+            logits = choice.guide(logits.float()) if choice.guided else logits.float()
+            clusters.append(choice(logits, drawn[:, d]))
+            return clusters[-1].repeat(2) if choice.guided else clusters[-1]
 
         with self.arithmetic():
             self._cluster_logits(features, note)
-            return np.array(read(self._action(features, torch.stack(clusters, -1)).float()))
+            return np.array(read(self._action(features[: len(drawn)], torch.stack(clusters, -1)).float()))
 
     # ---- parts ---------------------------------------------------------------------------------------------------
 

@@ -69,6 +69,11 @@ class DriveConfig(Part):
     degrees: float = Field(default=15.0, ge=0)
     """And how far turned."""
 
+    @property
+    def drives(self) -> bool:
+        """Whether there is a driver."""
+        return self.times + self.practice > 0
+
 
 class TokenizerConfig(Part):
     """The vocabulary of descriptions."""

@@ -72,7 +72,7 @@ def stages(config: Configuration) -> list[Stage]:
         Stage("annotate", "curate", "random"),
         Stage("describe", "curate", "language_model"),
         Stage("split", "curate", "random"),
-        *([Stage("drive", "curate", "random")] if config.method.drive.times else []),
+        *([Stage("drive", "curate", "random")] if config.method.part(DriveConfig).drives else []),
         Stage("cluster", "curate", "random"),
         Stage("tokenize", "curate", "random"),
         Stage("imitate", "imitate", "random"),
@@ -85,3 +85,15 @@ def check(config: Configuration, spec: EnvSpec) -> None:
     """The pipeline needs the house, whose simulator plays small policies in compiled code."""
     if not spec.id.startswith("navigation/"):
         raise ValueError(f"method lgqd plays small policies in env=navigation only, not in {spec.id}")
+    method = config.method
+    sequence, driver = method.part(SequenceConfig), method.part(DriveConfig)
+    if sequence.particles and not (sequence.odometry and driver.drives):
+        raise ValueError(
+            "method.sequence.particles correct odometry that a driver's store holds: set method.drive.times"
+        )
+    if sequence.model.foresight and not driver.drives:
+        raise ValueError(
+            "method.sequence.model.foresight needs a driver, who knows what lies ahead: set method.drive.times"
+        )
+    if method.part(DeployConfig).guidance != 1 and not sequence.hush:
+        raise ValueError("method.deploy.guidance compares with a text that says nothing: fit with method.sequence.hush")

@@ -89,7 +89,7 @@ class BehaviourStage(StageEngine):
         """
         table = Behaviours.load(self.given.artifact("merge"))
         rows = np.sort(np.concatenate([self.part(name)[1] for name in parts]))
-        if not self.method.drive.times:
+        if not self.method.drive.drives:
             return self.given.artifact("merge"), rows, table, rows
         place = self.given.artifact("drive")
         of_id = {number: row for row, number in enumerate(table.id.tolist())}

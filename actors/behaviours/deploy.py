@@ -141,7 +141,8 @@ def pilot(
         nonlocal done
         known = np.concatenate([now.sensed, felt(now.believed, guide)], 1) if odometry else now.sensed
         number = now.step // stride
-        seen, before = (None if each is None else np.tile(each, (len(rows) // robots, 1)) for each in (known, done))
+        seen = np.tile(known, (len(rows) // robots, 1))
+        before = None if done is None else np.tile(done, (len(rows) // robots, 1))
         wish = model.act(cache, number, code, seen, before, choice, uniform[:, number])
         if not np.isfinite(wish).all():
             raise UsageError(f"the model's action at step {now.step} is not a number: its weights are damaged")

@@ -62,8 +62,8 @@ class Driver:
             goal = np.where(there[:, None], seen, goal)
         way = goal - place
         distance: NDArray[np.float64] = np.hypot(way[:, 0], way[:, 1])
-        forward = np.minimum((last - self.progress) * self.spacing * share, distance) / self.stride
-        bearing = (np.arctan2(way[:, 1], way[:, 0]) - pose[:, 2] + np.pi) % (2 * np.pi) - np.pi
+        forward: NDArray[np.float64] = np.minimum((last - self.progress) * self.spacing * share, distance) / self.stride
+        bearing: NDArray[np.float64] = (np.arctan2(way[:, 1], way[:, 0]) - pose[:, 2] + np.pi) % (2 * np.pi) - np.pi
         return wheels(bearing, distance, forward, self.stride)
 
     def ahead(self, step: int) -> NDArray[np.float64]:

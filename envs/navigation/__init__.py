@@ -25,6 +25,7 @@ __all__ = [
     "PARAMETERS",
     "SENSORS",
     "TENTHS",
+    "WHEELS",
     "Config",
     "Map",
     "Scene",

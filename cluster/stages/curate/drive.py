@@ -128,7 +128,8 @@ class _Drive:
         used = (np.arange(steps) < length[:, None]) & kept[:, None]
 
         def flat(parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
-            return np.stack(parts, 1)[used].astype(np.float32)
+            own: NDArray[np.float32] = np.stack(parts, 1)[used].astype(np.float32)
+            return own
 
         count = int(kept.sum())
         episodes = Episodes(
@@ -172,6 +173,7 @@ class _Drive:
 
     def _drawn(self, stream: int, draw: Callable[[np.random.Generator], NDArray[np.float64]]) -> NDArray[np.float64]:
         """Random numbers of each robot, [N, ...]."""
-        return np.stack(
-            [draw(np.random.default_rng([self.work.config.seed, stream, n])) for n in self.numbers.tolist()]
-        )
+        seed = self.work.config.seed
+        drawn = [draw(np.random.default_rng([seed, stream, number])) for number in self.numbers.tolist()]
+        found: NDArray[np.float64] = np.stack(drawn)
+        return found

@@ -267,7 +267,8 @@ class BehaviourModel(nn.Module):
     def _missed(self, features: Tensor, ahead: NDArray[np.float32]) -> Tensor:
         """Sum over steps of the mean absolute error of the places ahead."""
         wanted = self._tensor(ahead) / self.target_scale[0] * 2 - 1
-        return (self.foresee(features).float() - wanted).abs().mean(-1).sum()
+        missed: Tensor = (self.foresee(features).float() - wanted).abs().mean(-1).sum()
+        return missed
 
     def nearest(self, action: Tensor) -> Tensor:
         """The cluster with the nearest centre in each dimension, int64 [N, D]."""

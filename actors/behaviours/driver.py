@@ -62,9 +62,9 @@ class Driver:
             goal = np.where(there[:, None], seen, goal)
         way = goal - place
         distance: NDArray[np.float64] = np.hypot(way[:, 0], way[:, 1])
-        forward: NDArray[np.float64] = np.minimum((last - self.progress) * self.spacing * share, distance) / self.stride
-        bearing: NDArray[np.float64] = (np.arctan2(way[:, 1], way[:, 0]) - pose[:, 2] + np.pi) % (2 * np.pi) - np.pi
-        return wheels(bearing, distance, forward, self.stride)
+        forward = np.minimum((last - self.progress) * self.spacing * share, distance) / self.stride
+        bearing = (np.arctan2(way[:, 1], way[:, 0]) - pose[:, 2] + np.pi) % (2 * np.pi) - np.pi
+        return wheels(bearing.astype(np.float64), distance, forward.astype(np.float64), self.stride)
 
     def ahead(self, step: int) -> NDArray[np.float64]:
         """Where the driver will be after AHEAD actions, or at the end: [N, 2 x 3], world units, of the last advice."""

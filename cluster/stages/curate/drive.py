@@ -157,7 +157,7 @@ class _Drive:
         def act(now: Moment, wish: NDArray[np.float64]) -> NDArray[np.float64]:
             nonlocal pushed
             pushed = settings.lasting * pushed + noise[:, now.step // self.stride]
-            return wish + pushed
+            return np.asarray(wish + pushed, np.float64)
 
         return act
 

@@ -21,14 +21,12 @@ from numpy.typing import NDArray
 
 from actors.behaviours.deploy import deploy
 from cluster.metrics import following
-from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome
-from cluster.stages._shared.lgqd import EPISODES, MODEL, BehaviourStage
+from cluster.stages._shared.lgqd import EPISODES, BehaviourStage
 from envs import navigation
 from learner.behaviours import trials, words
 from learner.behaviours.baselines import BASELINES, replayed
 from learner.behaviours.trials import Trial
-from learner.models.sequence.behaviour_transformer import BehaviourModel
 
 
 class Engine(BehaviourStage):
@@ -38,12 +36,8 @@ class Engine(BehaviourStage):
 
     def run(self) -> Outcome | None:
         settings, sequence = self.method.deploy, self.method.sequence
-        asked = trials.load(self.given.artifact("split"))
-        path = self.given.artifact("imitate") / MODEL
-        try:
-            model = BehaviourModel.of(sequence.model, safetensors.numpy.load_file(path))
-        except ValueError as error:
-            raise RunError(f"{path}: {error}; use the method.sequence settings that it was fitted with") from None
+        asked = trials.load(self.artifact("split"))
+        model = self.model()
         tokens = words.encode(self.tokenizer(), [trial.text for trial in asked], self.method.tokenize.longest)
         target, start = (np.array([getattr(t, name) for t in asked], np.float32) for name in ("target", "start"))
         self.progress.line(f"deploy  {len(asked):,} trials, {settings.samples} episodes each")

@@ -17,7 +17,7 @@ from learner.behaviours import words
 from learner.behaviours.table import PARTS, Behaviours
 from learner.models.sequence.behaviour_transformer import BehaviourModel, Scales
 
-LENGTH, LONGEST, COUNT = 120, 24, 150
+LENGTH, LONGEST, COUNT, VOCABULARY = 250, 24, 200, 100
 SMALL = ["method=lgqd", "env=navigation", f"env.length={LENGTH}", "method.sequence.model.width=16"]
 SMALL += ["method.sequence.model.layers=1", "method.sequence.model.heads=2", "method.sequence.odometry=true"]
 
@@ -29,26 +29,25 @@ def write_asked(folder: Path, *settings: str, stages: str = "data,imitate", sour
     """
     config = compose([*SMALL, f"run.folder={folder.parent}", f"run.name={folder.name}", *settings])
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(as_yaml(config.model_copy(update={"from_": source})))
-    texts = write_data(folder) if "data" in stages else ()
+    (folder / "config.yaml").write_bytes(as_yaml(config.model_copy(update={"from_": source})))
+    if "data" in stages:
+        write_data(folder)
     if "imitate" in stages:
-        sequence, torch_state = config.method.sequence, torch.random.get_rng_state()
-        kinds = (*Scales().sensors, *SENSED, *(() if "target" in sequence.model.blind_to else GUIDED))
-        torch.manual_seed(0)
-        centres = [np.array([-1, 1, 2.5, 4], np.float32)] * 2
-        sizes = (len(words.train_tokenizer(texts, 200, 1).get_vocab()) if texts else 40, (LONGEST, LENGTH // 10))
-        model = BehaviourModel(sequence.model, *sizes, centres, Scales(sensors=kinds))
-        with torch.no_grad():
+        chosen = config.method.sequence.model
+        kinds = (*Scales().sensors, *SENSED, *(() if "target" in chosen.blind_to else GUIDED))
+        centres, sizes = [np.array([-1, 1, 2.5, 4], np.float32)] * 2, (LONGEST, LENGTH // 10)
+        with torch.random.fork_rng(), torch.no_grad():
+            torch.manual_seed(0)
+            model = BehaviourModel(chosen, VOCABULARY, sizes, centres, Scales(sensors=kinds))
             for parameter in model.parameters():
                 parameter.copy_(torch.randn_like(parameter) * 0.3)
-        torch.random.set_rng_state(torch_state)
         arrays = {name: value.numpy() for name, value in model.payload().items()}
         done(folder, "imitate", "model.safetensors", safetensors.numpy.save(arrays))
     return folder
 
 
-def write_data(folder: Path) -> list[str]:
-    """The stages before the fit, on small policies that are drawn. Returns the true texts."""
+def write_data(folder: Path) -> None:
+    """The stages before the fit, on small policies that are drawn."""
     house, draw = navigation.load(), np.random.default_rng(0)
     scene, weights = navigation.Scene(house), draw.normal(0, 1, (COUNT, navigation.PARAMETERS)).astype(np.float32)
     driven = navigation.rollout(house, None, weights, LENGTH)
@@ -72,8 +71,7 @@ def write_data(folder: Path) -> list[str]:
     part[-20:] = PARTS.index("test")
     done(folder, "split", "parts.safetensors", safetensors.numpy.save({"part": part}))
     done(folder, "describe", "texts.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows).encode())
-    done(folder, "tokenize", "tokenizer.json", words.train_tokenizer(told, 200, 1).to_str().encode())
-    return told
+    done(folder, "tokenize", "tokenizer.json", words.train_tokenizer(told, VOCABULARY, 1).to_str().encode())
 
 
 def done(folder: Path, stage: str, name: str = "", content: bytes = b"") -> None:

@@ -15,12 +15,13 @@ import pytest
 from actors.behaviours.deploy import deploy
 from cluster.cli.ask import drawing, telling
 from cluster.cli.ask.robot import MOST, Question, Robot
+from cluster.config.tree import as_yaml, compose
 from learner.behaviours import words
 from llm_service.errors import UsageError
 from tests.cluster.asked_run import COUNT, LENGTH, LONGEST, write_asked
 
 ROOT = Path(__file__).resolve().parents[2]
-ASKED = "go to the bathtub, then to the fridge"
+ASKED = "go to the fridge, then to the yellow tile"
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def driven(robot: Robot, sentence: str, target: Any, samples: int, seed: int = 0
 def test_samples_are_grouped_by_the_places_of_the_sentence(robot: Robot) -> None:
     answer = robot.answer(Question(ASKED, (300.0, 450.0), 12, seed=3))
     np.testing.assert_array_equal(answer.pose, driven(robot, ASKED, (300, 450), 12, 3))
-    assert answer.places == ["bathtub", "fridge"]
+    assert answer.places == ["fridge", "yellow tile"]
     routes, last = words.visited(robot.scene, answer.pose)
     assert answer.obedience == [words.obeyed(answer.places, r, at) for r, at in zip(routes, last, strict=True)]
     assert sorted(sample for route in answer.routes for sample in route.samples) == list(range(12))
@@ -79,7 +80,7 @@ def test_samples_are_grouped_by_the_places_of_the_sentence(robot: Robot) -> None
         assert sum(route.ends.values()) == len(route.samples)
         assert route.obedience == pytest.approx(np.mean([answer.obedience[s] for s in route.samples]))
         for sample in route.samples:
-            own = [place for place in routes[sample] if place in ("bathtub", "fridge")]
+            own = [place for place in routes[sample] if place in ("fridge", "yellow tile")]
             assert [place for k, place in enumerate(own) if k == 0 or own[k - 1] != place] == route.places
             assert any(set(end.split(", ")) == last[sample] for end in route.ends)
     found = answer.as_json()
@@ -250,10 +251,8 @@ def test_other_settings_than_the_fit_had_are_one_sentence(run: Path) -> None:
 
 
 def test_another_methods_run_is_one_sentence(tmp_path: Path) -> None:
-    from cluster.config.tree import as_yaml, compose
-
     (tmp_path / "toy").mkdir()
-    (tmp_path / "toy/config.yaml").write_text(as_yaml(compose(["experiment=toy"])))
+    (tmp_path / "toy/config.yaml").write_bytes(as_yaml(compose(["experiment=toy"])))
     with pytest.raises(UsageError, match="only those of lgqd are asked in words"):
         Robot(tmp_path / "toy")
 

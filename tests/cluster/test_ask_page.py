@@ -21,7 +21,7 @@ from tests.cluster.browser import Browser
 from tests.cluster.loopback import ask, served
 
 ROOT = Path(__file__).resolve().parents[2]
-ASKED = "go to the bathtub, then to the fridge"
+ASKED = "go to the fridge, then to the yellow tile"
 TOLD = "document.getElementById('told').textContent"
 ERROR = "document.getElementById('error').textContent"
 

@@ -51,7 +51,7 @@ def thumbnail(scene: Scene, neighbour: Neighbour) -> Markup:
 def standalone(picture: str) -> str:
     """A picture as a file of its own."""
     about = 'xmlns="http://www.w3.org/2000/svg" width="900" font-family="sans-serif" style="background:#fff"'
-    return picture.replace("<svg ", f"<svg {about} ", 1)
+    return str(picture).replace("<svg ", f"<svg {about} ", 1)
 
 
 def _sample(scene: Scene, pose: NDArray[np.float32], route: int) -> str:

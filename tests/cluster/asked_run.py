@@ -17,7 +17,7 @@ from learner.behaviours import words
 from learner.behaviours.table import PARTS, Behaviours
 from learner.models.sequence.behaviour_transformer import BehaviourModel, Scales
 
-LENGTH, LONGEST, COUNT, VOCABULARY = 250, 24, 200, 100
+LENGTH, LONGEST, COUNT, VOCABULARY = 250, 64, 200, 100
 SMALL = ["method=lgqd", "env=navigation", f"env.length={LENGTH}", "method.sequence.model.width=16"]
 SMALL += ["method.sequence.model.layers=1", "method.sequence.model.heads=2", "method.sequence.odometry=true"]
 
@@ -27,7 +27,7 @@ def write_asked(folder: Path, *settings: str, stages: str = "data,imitate", sour
 
     stages: `data` for all up to the tokenizer, `imitate` for the model. source: what `from` says.
     """
-    config = compose([*SMALL, f"run.folder={folder.parent}", f"run.name={folder.name}", *settings])
+    config = compose([*SMALL, "run.name=asked", *settings])
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_bytes(as_yaml(config.model_copy(update={"from_": source})))
     if "data" in stages:

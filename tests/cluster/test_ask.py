@@ -206,7 +206,7 @@ def test_the_verb_answers_in_words_or_as_json_and_draws(run: Path, robot: Robot)
     [
         ({"sentence": ""}, "the sentence is empty"),
         ({"sentence": " ?! \x00"}, "the sentence is empty"),
-        ({"sentence": "go " * LONGEST}, "at most 24 are read.*say it shorter"),
+        ({"sentence": "go " * LONGEST}, "at most 64 are read.*say it shorter"),
         ({"samples": 0}, f"samples are 1 to {MOST}"),
         ({"samples": MOST + 1}, f"samples are 1 to {MOST}"),
         ({"seed": -1}, "a seed is 0 to"),

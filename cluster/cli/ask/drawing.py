@@ -85,14 +85,14 @@ def _ring(scene: Scene, pose: NDArray[np.float32]) -> str:
 def _key(scene: Scene, archive: bool) -> str:
     """What the marks say, in a line below the house."""
     u, (height, width) = house_plan.unit(scene), scene.tiles.shape
-    y, words = height + 9 * u, f'font-size="{6 * u:g}" fill="{_INK}"'
-    parts = [f'<text x="{5 * u:g}" y="{y:g}" {words}>○ start   ❶ a sample of route 1 ends</text>']
+    y, words = height + 9 * u, f'font-size="{5.5 * u:g}" fill="{_INK}"'
+    parts = [f'<text x="{5 * u:g}" y="{y:g}" {words}>○ start ❶ end, on route 1</text>']
     if archive:
-        x = width - 75 * u
+        x = width - 105 * u
         parts.append(
             f'<path d="M{x:g} {y - 2 * u:g}h{14 * u:g}" stroke="{_INK}" stroke-width="{1.4 * u:g}" '
             f'stroke-dasharray="{3 * u:g} {2 * u:g}"/>'
-            f'<text x="{x + 17 * u:g}" y="{y:g}" {words}>most alike in the archive</text>'
+            f'<text x="{x + 17 * u:g}" y="{y:g}" {words}>nearest in the archive, by text</text>'
         )
     return "".join(parts)
 

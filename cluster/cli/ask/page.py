@@ -68,7 +68,8 @@ mark { background: #ffe08a; color: inherit; text-decoration: underline wavy #a33
 #routes [aria-pressed="true"] { border-color: #00507d; box-shadow: inset 0 0 0 2px #00507d; }
 #routes b { color: #fff; border-radius: 1rem; width: 2rem; height: 2rem; line-height: 2rem; text-align: center; }
 #routes small { display: block; color: #555; font-size: .9rem; }
-.old { display: grid; gap: .8rem; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); }
+#archive { display: grid; gap: 0 2rem; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); }
+.old { display: grid; gap: .6rem; grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr)); }
 figure { margin: 0; border: 1px solid #ccc; border-radius: .35rem; padding: .4rem; } figcaption { margin-top: .3rem; }
 #error { color: #a33c00; font-weight: 600; min-height: 1.5em; }
 @media (max-width: 52rem) { .both { grid-template-columns: minmax(0, 1fr); } }
@@ -97,8 +98,9 @@ figure { margin: 0; border: 1px solid #ccc; border-radius: .35rem; padding: .4re
 <h2>Routes of the samples</h2><p class="quiet">Choose one to see it alone.</p>
 <ol id="routes"></ol></div></div>
 <div id="archive" hidden>
-<h2>Most alike in the archive, by text</h2><div class="old" id="text"></div>
-<h2>Nearest in the archive, by end <span class="quiet" id="from"></span></h2><div class="old" id="end"></div>
+<section><h2>Nearest in the archive, by text</h2><div class="old" id="text"></div></section>
+<section><h2>Nearest in the archive, by end <span class="quiet" id="from"></span></h2>
+<div class="old" id="end"></div></section>
 </div>
 </main>
 <script nonce="@NONCE@">

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from actors.behaviours.deploy import deploy
@@ -149,6 +150,7 @@ class Robot:
             raise RunError(f"run {self.name!r} was fitted without texts (ablate={ablate}): it reads no sentence")
         self.sees_targets = "target" not in blind
         self.reads_alone = not self.sees_targets or method.sequence.forget > 0
+        torch.set_num_threads(config.learner.threads)  # of a small model more would wait for each other
         self.model, self.tokenizer = self.inputs.model(), self.inputs.tokenizer()
         self.table, self.rows = self.inputs.part("train")
         texts = self.inputs.texts()

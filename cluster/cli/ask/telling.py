@@ -12,7 +12,7 @@ def told(answer: Answer) -> str:
     lines += [f"  target   {target(answer)}", "", summary(answer)]
     for number, own in enumerate(answer.routes, 1):
         lines += [f"  route {number}: {route(answer, own)}", f"           ended: {ends(own)}"]
-    lines += ["", "most alike in the archive, by text"]
+    lines += ["", "nearest in the archive, by text"]
     lines += [_neighbour(near) for near in answer.by_text] or ["  it has no texts"]
     lines += ["", f"nearest in the archive, by end (from {answer.measured_from})"]
     lines += [_neighbour(near) for near in answer.by_end]

@@ -253,7 +253,7 @@ def test_other_settings_than_the_fit_had_are_one_sentence(run: Path) -> None:
 def test_another_methods_run_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy/config.yaml").write_bytes(as_yaml(compose(["experiment=toy"])))
-    with pytest.raises(UsageError, match="only those of lgqd are asked in words"):
+    with pytest.raises(UsageError, match="only runs of method=lgqd are asked in words"):
         Robot(tmp_path / "toy")
 
 

@@ -96,7 +96,8 @@ def test_what_is_asked_is_text(robot: Robot, page: Browser) -> None:
     nasty = "go <script>window.hit = 1</script><img src=x onerror='window.hit = 2'> to the fridge"
     with served(Asking(robot)) as address:
         page.open(address)
-        page.press(*nasty, "Enter")
+        page.call("Input.insertText", text=nasty)
+        page.press("Enter")
         page.until(f"{TOLD}.startsWith('16 samples, ')")
         assert page.look("document.getElementById('said').textContent") == nasty
         assert page.look("document.querySelectorAll('main script, img, b b').length") == 0

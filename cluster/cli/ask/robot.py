@@ -28,6 +28,7 @@ from cluster.stages._shared.lgqd import BehaviourInputs
 from envs import navigation
 from learner.behaviours import words
 from learner.behaviours.lookup import Entry, Lookup
+from learner.methods import every_stage
 from llm_service.errors import UsageError
 
 Array = NDArray[np.float32]
@@ -133,10 +134,8 @@ class Robot:
     def __init__(self, run: Path) -> None:
         config = tree.load(run / "config.yaml")
         self.name = RunFolder(run).name
-        if config.method.name != "lgqd":
-            raise RunError(
-                f"run {self.name!r} is of method={config.method.name}: only those of lgqd are asked in words"
-            )
+        if "imitate" not in {stage.name for stage in every_stage(config)}:
+            raise RunError(f"run {self.name!r} fits no robot: only runs of method=lgqd are asked in words")
         if finished_stage(run, config.from_, "imitate") is None:
             raise RunError(f"run {self.name!r} has no fitted model: finish its stage imitate first")
         try:
@@ -281,8 +280,8 @@ class Robot:
         self, wanted: list[str], passed: list[list[str]], last: list[set[str]], obedience: list[float]
     ) -> list[Route]:
         alike: dict[tuple[str, ...], list[int]] = {}
-        for sample, places in enumerate(passed):
-            own = [place for place in places if not wanted or place in wanted]
+        for sample, visited in enumerate(passed):
+            own = [place for place in visited if not wanted or place in wanted]
             once = tuple(place for k, place in enumerate(own) if k == 0 or place != own[k - 1])
             alike.setdefault(once, []).append(sample)
         order = {place: k for k, place in enumerate(reversed(self.scene.places))}  # furniture first

@@ -8,8 +8,10 @@ ROOT = Path(__file__).resolve().parent
 try:
     import typer
 
+    from cluster.cli.ask.verb import ask
     from cluster.cli.export import export
     from cluster.cli.import_verbs import imports
+    from cluster.cli.judge import judge
     from cluster.cli.llm_verbs import llm
     from cluster.cli.terminal import finish, guard, print_overview, print_tree, run_folder
 except ImportError as missing:
@@ -121,14 +123,6 @@ def report(runs: Annotated[list[str], typer.Argument(metavar="RUN...")]) -> None
 
 
 @app.command()
-def judge(run: Run, rater: str = "", port: int = 0, trials: int = 128) -> None:
-    """Rate in a browser how well a run's behaviours did what was asked."""
-    from cluster.judge.server import serve
-
-    serve(run_folder(run), rater, port, trials)
-
-
-@app.command()
 def doctor(folder: Annotated[str, typer.Option(help="Where runs will be written.")] = "runs") -> None:
     """Check this machine and checkout, and say how to fix what is wrong."""
     from cluster.cli.doctor import examine
@@ -144,6 +138,7 @@ def sweep(words: Words = None, jobs: Jobs = None, dry_run: DryRun = False) -> No
     raise typer.Exit(run_sweep(words or [], jobs, dry_run))
 
 
-app.command()(export)
+for verb in (ask, judge, export):
+    app.command()(verb)
 if __name__ == "__main__":
     guard(app, checkout=ROOT)

@@ -53,7 +53,7 @@ def deploy(
     Args:
         model: the fitted model; it is switched to inference mode.
         tokens: token ids of P texts.
-        target: [P, 2], where each should end, world units.
+        target: [P, 2], where each should end, world units; nan: it is not told.
         start: [P, 3], x, y in world units and heading in radians.
         trials: R, of each prompt.
         length: steps of an episode.
@@ -170,8 +170,9 @@ def _check(
         )
     if min(trials, length, stride) < 1:
         raise UsageError(f"trials, length and stride must be at least 1: got {trials}, {length} and {stride}")
-    if not np.isfinite(target).all():
-        raise UsageError(f"the target of prompt {np.argwhere(~np.isfinite(target))[0, 0]} is not a place")
+    senseless = ~(np.isfinite(target).all(1) | np.isnan(target).all(1))
+    if senseless.any():
+        raise UsageError(f"the target of prompt {senseless.argmax()} is not a place")
     most, steps = model.longest
     for prompt, text in enumerate(tokens):
         if not 0 < len(text) <= most:

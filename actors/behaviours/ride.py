@@ -25,10 +25,12 @@ Floats = NDArray[np.float64]
 class Sense:
     """What robots sense of their place."""
 
+    start: tuple[float, float, float] | None = None
+    """The pose that they believe to start from, x, y, radians; None: the map's."""
     particles: int = 0
     """Of a `Localiser` for each robot; 0: odometry alone."""
     distance: float = 15.0
-    """How far from the map's start along each axis a robot may start, world units; known to the `Localiser`."""
+    """How far from there along each axis a robot may start, world units; known to the `Localiser`."""
     degrees: float = 15.0
     """And how far turned."""
 
@@ -70,8 +72,11 @@ def ride(house: Map, start: Array, length: int, stride: int, sense: Sense, decid
     pose, action = np.empty((robots, length, 3), np.float32), np.empty((robots, length, WHEELS), np.float32)
     sensed = simulate(house, start, np.zeros((robots, 1, WHEELS), np.float32))["obs"][:, -1]  # where it stands
     place = start
-    estimate = Localiser(house, robots, sense.particles, sense.distance, sense.degrees) if sense.particles else None
-    believed: Floats = np.tile(np.array(house.start, np.float64), (robots, 1))
+    assumed = np.array(sense.start or house.start, np.float64)
+    believed: Floats = np.tile(assumed, (robots, 1))
+    estimate = None
+    if sense.particles:
+        estimate = Localiser(house, believed, sense.particles, sense.distance, sense.degrees)
     for step in range(0, length, stride):
         if estimate is not None:
             estimate.look(sensed)

@@ -245,6 +245,17 @@ def finished_stage(run: Path, source: str, stage: str) -> Path | None:
     return None
 
 
+def needed_stage(run: Path, source: str, stage: str) -> Path:
+    """As `finished_stage`, where a stage without its input cannot go on.
+
+    Raises:
+        RunError: none has it.
+    """
+    if found := finished_stage(run, source, stage):
+        return found
+    raise RunError(f"stage {stage} is missing: add it to stages, or set from=run:NAME/{stage} with a run that has it")
+
+
 def assert_done(source: str, place: Path) -> None:
     """Check that the stage of another run that `from` names is done; for a store, the stage in whose folder it is.
 

@@ -22,7 +22,7 @@ from cluster.roles.backend import Backend
 from cluster.roles.drawing import Topology
 from cluster.roles.language import LanguageService
 from cluster.roles.supervisor import Crew, last_line
-from cluster.runs.folder import RunError, RunFolder, finished_stage
+from cluster.runs.folder import RunError, RunFolder, needed_stage
 from cluster.runs.progress import Progress
 from cluster.runs.stop import Stop
 from cluster.runs.weights import guide_weights, trained
@@ -97,9 +97,7 @@ class Run:
         Raises:
             RunError: neither has it.
         """
-        if found := finished_stage(self.folder.path, self.config.from_, name):
-            return found
-        raise RunError(f"stage {name} is missing: add it to stages, or set from=run:NAME/{name} with a run that has it")
+        return needed_stage(self.folder.path, self.config.from_, name)
 
     def newest(self) -> Checkpoint:
         """The newest checkpoint after a stage that learns, which saves before it returns."""

@@ -39,12 +39,12 @@ class Engine(BehaviourStage):
 
     def run(self) -> Outcome | None:
         settings, sequence = self.method.deploy, self.method.sequence
-        asked = trials.load(self.given.artifact("split"))
+        asked = trials.load(self.artifact("split"))
         tokens = words.encode(self.tokenizer(), [trial.text for trial in asked], self.method.tokenize.longest)
         target, start = (np.array([getattr(t, name) for t in asked], np.float32) for name in ("target", "start"))
         self.progress.line(f"deploy  {len(asked):,} trials, {settings.samples} episodes each")
         found = deploy(
-            self.transformer(),
+            self.model(),
             self.house,
             tokens,
             target,

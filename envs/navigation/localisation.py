@@ -43,23 +43,23 @@ class Localiser:
 
     Args:
         house: the plan.
-        robots: B.
+        start: where each robot believes to start, [B, 3].
         particles: K, possible poses of each robot.
-        distance, degrees: how far from the map's start, along each axis and in heading, a robot may have started.
+        distance, degrees: how far from there, along each axis and in heading, it may have started.
 
     Attributes:
         pose: float64 [B, 3], x, y in world units and heading in radians, not wrapped; after `look`.
     """
 
-    def __init__(self, house: Map, robots: int, particles: int, distance: float, degrees: float) -> None:
+    def __init__(self, house: Map, start: Floats, particles: int, distance: float, degrees: float) -> None:
         cube = Halton(3, scramble=False).random(particles * (PHASES + 1) + 1)[1:]
         first, rest = cube[:particles], cube[particles:]
         reach = np.array([distance, distance, np.radians(degrees)])
         self.house = house
-        self.particles = np.tile(np.array(house.start) + (2 * first - 1) * reach, (robots, 1, 1))  # [B, K, 3]
+        self.particles = start[:, None] + (2 * first - 1) * reach  # [B, K, 3]
         self.pose: Floats = self.particles.mean(1)
         self._moves = norm.ppf(rest).reshape(PHASES, particles, 3)
-        self._surprise = np.zeros((robots, particles))
+        self._surprise = np.zeros((len(start), particles))
         self._looks = 0
 
     def look(self, sensed: NDArray[np.float32]) -> None:

@@ -6,10 +6,13 @@ import torch
 
 from actors.behaviours.deploy import deploy
 from actors.behaviours.ride import Sense
+from envs.api import Episodes, Field
 from envs.navigation import load, odometry, simulate
+from learner.behaviours.demonstrations import SENSED, Sequences
 from learner.models.sequence import behaviour_transformer
 from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Demonstrations, Scales
 from learner.models.sequence.choice import Choice
+from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps
 from llm_service.errors import UsageError
 
 HOUSE = load()
@@ -160,12 +163,42 @@ def test_a_model_with_odometry_drives_with_it_and_not_without():
         for parameter in reckoning.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.3)
     how = {"length": 6, "stride": 2, "trials": 2, "strategy": "argmax"}
-    found = [deploy(reckoning, HOUSE, **asked, **how, sense=Sense(particles)) for particles in (0, 8)]
+    found = [deploy(reckoning, HOUSE, **asked, **how, sense=Sense(particles=n)) for n in (0, 8)]
     assert np.abs(found[0]["action"] - found[1]["action"]).max() > 1e-4
     with pytest.raises(UsageError, match="13 sensor values: 5 without odometry"):
         deploy(reckoning, HOUSE, **asked, **how)
     with pytest.raises(UsageError, match="5 sensor values: 5 without odometry"):
         deploy(build(), HOUSE, **asked, **how, sense=Sense())
+
+
+@pytest.mark.parametrize("layout", ["merged", "separate"])
+def test_a_target_that_is_not_told_is_acted_on_as_it_was_learned(tmp_path, layout):
+    """Prompts with and without a target in one batch: each does what the model chooses for the same episode in a store,
+    read as for fitting, where the target is told or forgotten."""
+    torch.manual_seed(0)
+    kinds = Scales(sensors=("laser",) * 3 + ("bumper",) * 2 + odometry.SENSED + odometry.GUIDED)
+    config = BehaviourConfig(width=16, layers=1, heads=2, device="cpu", layout=layout, waves=2)
+    model, asked, stride = BehaviourModel(config, VOCABULARY, (9, 40), CENTRES, kinds), prompts(3), 4
+    ends = asked["target"]
+    how = {"length": 40, "stride": stride, "strategy": "argmax", "sense": Sense()}
+    found = deploy(model, HOUSE, **(asked | {"target": np.where([[True], [False], [True]], ends, np.nan)}), **how)
+    sensed = [simulate(HOUSE, asked["start"][p], action)["obs"] for p, action in enumerate(found["action"])]
+    first = simulate(HOUSE, asked["start"], np.zeros((3, 1, 2), np.float32))["obs"]
+    before = np.concatenate([first, np.concatenate(sensed)[:, :-1]], 1).reshape(120, 5)
+    rows = Episodes(**{n: np.zeros(3, column.dtype) for n, column in vars(Episodes.empty()).items()})
+    rows.length[:] = 40
+    steps = Steps({SENSED: before}, found["action"].reshape(120, 2), np.zeros(120, np.float32))
+    EpisodeWriter(tmp_path, Layout({SENSED: Field("vector", (5,))}, (), (2,)), {}).write("a", rows, steps, {})
+    store, texts = EpisodeStore(tmp_path), [[text] for text in asked["tokens"]]
+    data = Sequences(store, np.arange(3), texts, ends, stride, HOUSE.start)
+    for prompt, forget in enumerate((0.0, 1.0, 0.0)):
+        shown = data.read(np.array([prompt]), np.zeros(1), forget=forget)
+        with torch.no_grad():
+            chosen = model.choose(model(shown), Choice("argmax"), np.zeros((10, 2))).clip(-4, 4)
+        np.testing.assert_allclose(found["action"][prompt, 0, ::stride], chosen, atol=0.05 / stride + 1e-4)
+    told = deploy(model, HOUSE, **asked, **how)
+    np.testing.assert_allclose(found["action"][0], told["action"][0], atol=1e-3)
+    assert np.abs(found["action"][1] - told["action"][1]).max() > 0.1
 
 
 def test_half_the_precision_drives(monkeypatch):
@@ -182,6 +215,7 @@ def test_senseless_prompts_are_one_sentence():
         ({"tokens": [good["tokens"][0], np.arange(10)]}, "text of prompt 1 has 10 tokens: the model reads 1 to 9"),
         ({"tokens": [good["tokens"][0], np.array([30])]}, "prompt 1 contains a token that is not in 0 to 29"),
         ({"target": np.array([[0, 0], [np.nan, 0]], np.float32)}, "target of prompt 1"),
+        ({"target": np.array([[np.inf, 0], [0, 0]], np.float32)}, "target of prompt 0"),
         ({"length": 81}, "81 steps with a stride of 2"),
         ({"trials": 0}, "at least 1"),
         ({"memory_gb": 0.0}, "memory_gb"),

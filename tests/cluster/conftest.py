@@ -1,8 +1,10 @@
-"""Commands of SLURM as stand-ins."""
+"""Commands of SLURM as stand-ins, and a browser."""
 
 import os
 
 import pytest
+
+from tests.cluster.browser import browse
 
 
 @pytest.fixture
@@ -30,3 +32,18 @@ def accepts(commands):
     commands("sbatch", 'cat > /dev/null; [ "$1" = --test-only ] || echo 41')
     commands("squeue", "true")
     return commands
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with browse(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser):
+    """An empty page of the browser."""
+    browser.open("about:blank")
+    browser.errors.clear()
+    browser.requests.clear()
+    return browser

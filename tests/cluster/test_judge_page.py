@@ -17,10 +17,12 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from cluster.judge.server import LARGEST, Judging, make_server
+from cluster.judge.loopback import LARGEST
+from cluster.judge.server import Judging
 from cluster.report import deployed
 from learner.behaviours.ratings import LEVELS, Ratings, read, shuffled
-from tests.cluster.browser import Browser, browse
+from tests.cluster.browser import Browser
+from tests.cluster.loopback import ask, served
 from tests.report.behaviour_run import write_behaviours
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,59 +47,14 @@ def judge(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], st
         process.communicate()
 
 
-@contextlib.contextmanager
-def serving(folder: Path, rater: str = "", count: int = 128) -> Iterator[str]:
+def serving(folder: Path, rater: str = "", count: int = 128) -> contextlib.AbstractContextManager[str]:
     """The address of a server in this process."""
-    server, address = make_server(Judging(deployed.read(folder), count), rater, 0)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield address
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def ask(address: str, path: str = "", body: Any = None, **headers: str) -> tuple[int, Any, http.client.HTTPResponse]:
-    """Status, body (parsed if it is JSON) and response of a request as the page makes it, but for `headers`."""
-    parts = urlsplit(address)
-    connection = http.client.HTTPConnection(parts.netloc, timeout=30)
-    own = {"Host": parts.netloc}
-    if body is not None:
-        own |= {"Origin": f"http://{parts.netloc}", "Content-Type": "application/json"}
-        body = body if isinstance(body, bytes) else json.dumps(body).encode()
-        own["Content-Length"] = str(len(body))
-    own |= {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.putrequest("GET" if body is None else "POST", parts.path + path, skip_host=True)
-    for name, value in own.items():
-        if value:
-            connection.putheader(name, value)
-    connection.endheaders(body)
-    response = connection.getresponse()
-    content = response.read()
-    connection.close()
-    json_type = response.headers.get_content_type() == "application/json"
-    return response.status, json.loads(content) if json_type else content.decode(), response
+    return served(Judging(deployed.read(folder), count, rater))
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return write_behaviours(tmp_path / "ways")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browse(tmp_path_factory.mktemp("browser")) as found:
-        yield found
-
-
-@pytest.fixture
-def page(browser: Browser) -> Browser:
-    browser.open("about:blank")
-    browser.errors.clear()
-    browser.requests.clear()
-    return browser
 
 
 def begin(page: Browser, address: str, name: str) -> None:

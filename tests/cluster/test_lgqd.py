@@ -13,6 +13,7 @@ import pytest
 import safetensors.numpy
 
 from cluster import run as controller
+from cluster.cli.ask.robot import Question, Robot
 from cluster.cli.serve_verb import write_world
 from cluster.config import tree as configuration
 from cluster.config.overrides import ConfigError
@@ -235,11 +236,25 @@ def test_deploying_again_is_the_same_and_beside_it(whole):
         controller.evaluate(whole, ["method.sequence.model.width=32"])
 
 
+def test_the_fitted_robot_can_be_asked(whole):
+    robot = Robot(whole)
+    trial = trials.load(whole / "stages/split")[0]
+    answer = robot.answer(Question(trial.text, tuple(trial.target), 4))
+    assert answer.places == trial.wanted
+    assert answer.unknown == []
+    assert (answer.pose.shape, answer.target_is) == ((4, LENGTH, 3), "given")
+    alone = robot.answer(Question(trial.text, samples=2))
+    assert alone.target_is == "predicted"
+    assert alone.by_text[0].likeness > 0
+
+
 def test_another_run_takes_what_it_lacks(whole):
     more = ["from=run:whole/tokenize", "stages=[imitate,deploy]", "method.sequence.model.ablate=text"]
     assert controller.run(config(whole.parent, "blind", *more)) == 0
     assert results(whole.parent / "blind")["arm"] == "no_text"
     assert not (whole.parent / "blind/stages/search").exists()
+    with pytest.raises(RunError, match="it reads no sentence"):
+        Robot(whole.parent / "blind")
     told = {(row["arm"], row["trials"], row["metric"]): row for row in results(whole.parent / "blind")["rows"]}
     assert told["no_text", "all", "two_alternative"]["value"] == pytest.approx(0.5)  # equal noise, no text
     archive = whole / "stages/search/archive-0"

@@ -11,6 +11,10 @@ HOUSE = load()
 WINDOW = 10
 
 
+def believed(n):
+    return np.tile(np.array(HOUSE.start, np.float64), (n, 1))
+
+
 def starts(n):
     drawn = np.random.default_rng(0).uniform(-1, 1, (n, 3)) * np.array([15.0, 15.0, np.radians(15)])
     return (np.array(HOUSE.start) + drawn).astype(np.float32)
@@ -20,7 +24,7 @@ def wander(start, windows, particles, seed=1):
     """Robots drive by chance. Returns poses of each moment by the simulator, the localiser and odometry, [W, N, 3]."""
     random, n = np.random.default_rng(seed), len(start)
     sensed = simulate(HOUSE, start, np.zeros((n, 1, 2), np.float32))["obs"][:, -1]
-    place, told, reckoned = start, Localiser(HOUSE, n, particles, 15.0, 15.0), np.tile(HOUSE.start, (n, 1))
+    place, told, reckoned = start, Localiser(HOUSE, believed(n), particles, 15.0, 15.0), believed(n)
     poses = []
     for _ in range(windows):
         told.look(sensed)
@@ -50,7 +54,7 @@ def test_lasers_tell_where_a_robot_started_and_odometry_alone_does_not():
 def test_a_wrong_plan_does_not_pass_for_the_right_one():
     """The estimate comes from the lasers: readings of another place lead elsewhere."""
     start = starts(16)
-    honest, lied = (Localiser(HOUSE, 16, 64, 15.0, 15.0) for _ in range(2))
+    honest, lied = (Localiser(HOUSE, believed(16), 64, 15.0, 15.0) for _ in range(2))
     sensed = simulate(HOUSE, start, np.zeros((16, 1, 2), np.float32))["obs"][:, -1]
     for _ in range(5):
         honest.look(sensed)
@@ -62,7 +66,7 @@ def test_robots_do_not_matter_to_each_other():
     start = starts(7)
     _, together, _ = wander(start, 8, 32)
     sensed = simulate(HOUSE, start, np.zeros((7, 1, 2), np.float32))["obs"][:, -1]
-    alone = Localiser(HOUSE, 1, 32, 15.0, 15.0)
+    alone = Localiser(HOUSE, believed(1), 32, 15.0, 15.0)
     alone.look(sensed[3:4])
     np.testing.assert_allclose(alone.pose[0], together[0, 3], atol=1e-9)
     _, again, _ = wander(start, 8, 32)

@@ -12,9 +12,9 @@ A stage reads its inputs from this run, and missing inputs from the run that `fr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import safetensors.numpy
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from actors.behaviours.ride import Sense
+from cluster.config.tree import Config
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Run, StageEngine
 from envs import navigation
@@ -36,15 +37,17 @@ CENTRES, TOKENIZER = "centres.safetensors", "tokenizer.json"
 MODEL, EPISODES = "model.safetensors", "episodes.safetensors"
 
 
-class BehaviourStage(StageEngine):
-    """A stage on behaviours in a furnished house."""
+class BehaviourInputs:
+    """What the stages on behaviours of a run left, and the furnished house that these drive through.
 
-    by_name: ClassVar[bool] = True
+    Args:
+        config: of the run.
+        artifact: the folder of a finished stage, by its name; raises RunError if there is none.
+    """
 
-    def __init__(self, run: Run, stage: Stage) -> None:
-        super().__init__(run, stage)
-        self.method: Any = self.config.method
-        options = self.config.env.options
+    def __init__(self, config: Config, artifact: Callable[[str], Path]) -> None:
+        self.artifact, self.method = artifact, cast(Any, config.method)
+        options = config.env.options
         self.house = navigation.load(options["map"] or navigation.HOUSE)
         self.scene = navigation.Scene(self.house)
         self.length: int = options["length"]
@@ -57,28 +60,24 @@ class BehaviourStage(StageEngine):
 
     def trajectories(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """Ids [N] and poses [N, T, 3] of all behaviours, in blocks."""
-        table = Behaviours.load(self.given.artifact("merge"))
+        table = Behaviours.load(self.artifact("merge"))
         for begin in range(0, len(table), BLOCK):
             rows = slice(begin, begin + BLOCK)
             driven = navigation.rollout(self.house, table.start[rows], table.weights[rows], self.length)
             yield table.id[rows], driven["pose"]
 
-    def write_lines(self, name: str, rows: Iterable[Any]) -> None:
-        """Write a JSON lines file."""
-        self.folder.write(self.place / name, "".join(f"{json.dumps(row)}\n" for row in rows))
-
     def texts(self) -> dict[int, list[str]]:
         """The true texts of each behaviour, by its id."""
         found: dict[int, list[str]] = {}
-        for line in read_lines(self.given.artifact("describe") / TEXTS):
+        for line in read_lines(self.artifact("describe") / TEXTS):
             if line["true"]:
                 found.setdefault(line["id"], []).append(line["text"])
         return found
 
     def part(self, name: str) -> tuple[Behaviours, NDArray[np.int64]]:
         """All behaviours, and the rows of a part of them."""
-        table = Behaviours.load(self.given.artifact("merge"))
-        part = safetensors.numpy.load_file(self.given.artifact("split") / PARTS_FILE)["part"]
+        table = Behaviours.load(self.artifact("merge"))
+        part = safetensors.numpy.load_file(self.artifact("split") / PARTS_FILE)["part"]
         return table, np.flatnonzero(part == PARTS.index(name))
 
     def shown(self, *parts: str) -> tuple[Path, NDArray[np.int64], Behaviours, NDArray[np.int64]]:
@@ -87,11 +86,11 @@ class BehaviourStage(StageEngine):
 
         Behaviours are their own demonstrations, unless a driver followed them.
         """
-        table = Behaviours.load(self.given.artifact("merge"))
+        table = Behaviours.load(self.artifact("merge"))
         rows = np.sort(np.concatenate([self.part(name)[1] for name in parts]))
         if not self.method.drive.drives:
-            return self.given.artifact("merge"), rows, table, rows
-        place = self.given.artifact("drive")
+            return self.artifact("merge"), rows, table, rows
+        place = self.artifact("drive")
         of_id = {number: row for row, number in enumerate(table.id.tolist())}
         row_of = np.array([of_id[number] for number in EpisodeStore(place).seed.tolist()], np.int64)
         episodes = np.flatnonzero(np.isin(row_of, rows))
@@ -101,28 +100,42 @@ class BehaviourStage(StageEngine):
     def sense(self) -> Sense:
         """How robots know their place."""
         drive = self.method.drive
-        return Sense(self.method.sequence.particles, drive.distance, drive.degrees)
+        return Sense(None, self.method.sequence.particles, drive.distance, drive.degrees)
 
     def tokenizer(self) -> Tokenizer:
         """Tokenizer of the training texts."""
-        return Tokenizer.from_file(str(self.given.artifact("tokenize") / TOKENIZER))
-
-    def transformer(self) -> BehaviourModel:
-        """The fitted transformer of this run, or of the one that `from` names.
-
-        Raises:
-            RunError: it was fitted with other settings.
-        """
-        path = self.given.artifact("imitate") / MODEL
-        try:
-            return BehaviourModel.of(self.method.sequence.model, safetensors.numpy.load_file(path))
-        except ValueError as error:
-            raise RunError(f"{path}: {error}; use the method.sequence settings that it was fitted with") from None
+        return Tokenizer.from_file(str(self.artifact("tokenize") / TOKENIZER))
 
     @property
     def odometry(self) -> tuple[float, float, float] | None:
         """Start pose of a robot with odometry; None: no odometry."""
         return self.house.start if self.method.sequence.odometry else None
+
+    def model(self) -> BehaviourModel:
+        """The fitted transformer.
+
+        Raises:
+            RunError: its weights were fitted with other settings.
+        """
+        path = self.artifact("imitate") / MODEL
+        try:
+            return BehaviourModel.of(self.method.sequence.model, safetensors.numpy.load_file(path))
+        except ValueError as error:
+            raise RunError(f"{path}: {error}; use the method.sequence settings that it was fitted with") from None
+
+
+class BehaviourStage(StageEngine, BehaviourInputs):
+    """A stage on behaviours in a furnished house."""
+
+    by_name: ClassVar[bool] = True
+
+    def __init__(self, run: Run, stage: Stage) -> None:
+        super().__init__(run, stage)
+        BehaviourInputs.__init__(self, run.config, run.artifact)
+
+    def write_lines(self, name: str, rows: Iterable[Any]) -> None:
+        """Write a JSON lines file."""
+        self.folder.write(self.place / name, "".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

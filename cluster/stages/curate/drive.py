@@ -47,7 +47,7 @@ def run(work: BehaviourStage) -> Outcome | None:
         RunError: no behaviour has a text, the driver arrives nowhere, or there is no transformer to practise with.
     """
     settings, attempt = work.method.drive, work.folder.attempt
-    texts, table = work.texts(), Behaviours.load(work.given.artifact("merge"))
+    texts, table = work.texts(), Behaviours.load(work.artifact("merge"))
     learned = np.concatenate([work.part(name)[1] for name in ("train", "validation")])
     rows = np.array([row for row in np.sort(learned).tolist() if int(table.id[row]) in texts], np.int64)
     tests = Trajectories(_poses(work, table, work.part("test")[1])[..., :2])
@@ -163,7 +163,7 @@ class _Drive:
 
     def _practice(self, texts: list[str]) -> Act:
         work, actions = self.work, -(-self.work.length // self.stride)
-        model, sequence = work.transformer(), work.method.sequence
+        model, sequence = work.model(), work.method.sequence
         tokens = words.encode(work.tokenizer(), texts, work.method.tokenize.longest)
         drawn = self._drawn(5, lambda random: random.random((actions + 1, 2)))
         untold = drawn[:, -1:, 0] < sequence.forget

@@ -21,13 +21,14 @@ from cluster.report import panels
 from envs import registry
 from learner import algorithms, histories, methods, potentials, rewards
 from learner.models import networks
+from learner.search import descriptors, qualities
 from llm_service import backends, tasks
 from tests.extending import COMMANDS, FILES, LABELS, PAGE
 
 ROOT = PAGE.parents[1]
 PACKAGES = (
     envs, wrappers, players, networks, rewards, potentials, algorithms, histories, stages, methods, tasks, backends,
-    panels, sinks,
+    panels, sinks, descriptors, qualities,
 )  # fmt: skip
 SMALL = ["cluster=inline", "policy.hidden=8", "actors.envs=4", "actors.steps=8", "evaluate.episodes=4"]
 TRAINED = ["learner.env_steps=128", "learner.minibatch=16", "evaluate.every=0", "evaluate.videos=0"]
@@ -63,7 +64,7 @@ def play(folder, words):
 
 
 def test_no_file_of_the_page_is_there_and_each_is_used(beside):
-    assert len(FILES) == 17
+    assert len(FILES) == 19
     assert not [name for name in FILES if (ROOT / name).exists()]
     assert "coin" in registry.families()
     assert "wide" in networks.names()
@@ -72,6 +73,8 @@ def test_no_file_of_the_page_is_there_and_each_is_used(beside):
     assert "count" in rewards.names()
     assert "patient" in potentials.names()
     assert "reinforce" in algorithms.names()
+    assert "turning" in descriptors.names()
+    assert "early" in qualities.names()
     assert "repeats" in histories.names()
     assert "census" in stages.names()
     assert "counting" in methods.names()

@@ -13,9 +13,11 @@ import yaml
 
 from cluster.metrics.following import ARMS
 from envs import navigation
+from envs.navigation import PARAMETERS
 from learner.behaviours import trials
 from learner.behaviours.baselines import BASELINES
 from learner.behaviours.trials import Trial
+from learner.search.novelty_search import columns
 from learner.store.archive import Archive
 
 STEPS, SAMPLES = 40, 3
@@ -107,12 +109,20 @@ def write_behaviours(
 
 
 def write_archive(place: Path, seed: int) -> None:
-    """60 behaviours of generations 0 to 9; those of generation g end in column g of a grid of 20 by 20."""
+    """60 behaviours of generations 0 to 9; those of generation g end in column g of a grid of 20 by 20. Their policies
+    are of other behaviours."""
     draw = np.random.default_rng(seed)
     generation = np.repeat(np.arange(10), 6).astype(np.int32)
     ends = np.stack([30.0 * generation + 45, draw.uniform(60, 540, 60)], 1)
-    archive = Archive(place, 2, {"generation": ("int32", ())}, {"threshold": 0.5})
-    archive.append(np.arange(60, dtype=np.int64), ends, {"generation": generation})
+    archive = Archive(place, 2, columns(PARAMETERS, STEPS), {"threshold": 0.5})
+    payload = {
+        "weights": draw.normal(0, 0.4, (60, PARAMETERS)).astype(np.float32),
+        "action": np.zeros((60, STEPS, 2), np.int8),
+        "effort": draw.uniform(0, 16, 60).astype(np.float32),
+        "novelty": np.ones(60),
+        "generation": generation,
+    }
+    archive.append(np.arange(60, dtype=np.int64), ends, payload)
     archive.flush()
 
 

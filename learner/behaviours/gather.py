@@ -46,7 +46,7 @@ class GatherConfig(Part):
     archives: list[str] = Field(default=[])
     """Further archives, or folders of search stages: paths."""
     take: Literal["novel", "elites"] = "novel"
-    """What to take from search stages: novelty archives, or grids of least effort (`method.search.cells`)."""
+    """What to take from search stages: novelty archives, or grids of the best (`method.search.cells`)."""
     twin: float = Field(default=5.5, ge=0)
     """Behaviours whose positions differ by at most this, as a mean over steps, are one group; world units."""
     still: float = Field(default=1.0, ge=0, le=1)

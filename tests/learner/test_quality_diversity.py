@@ -159,8 +159,9 @@ def test_stable_is_how_far_ends_are_apart():
     ]
     expected = -np.linalg.norm(moved, axis=-1).mean(0) / (600 * 2**0.5)
     np.testing.assert_allclose(values, expected, rtol=1e-4)
-    corner = np.array([[12.0, 12.0, 0.0]], np.float32) + 20
-    assert quality("stable").of(play(HOUSE, still[:1], 10, corner))[0] < 0  # starts in walls are left out
+    wall = np.array([[43.0, 450.0, 0.0]], np.float32)  # ten units to the left is no room: that start is left out
+    assert navigation.free(HOUSE, wall + np.array([[0, 0, 0], [-10, 0, 0]])).tolist() == [True, False]
+    assert quality("stable").of(play(HOUSE, still[:1], 10, wall)).tolist() == pytest.approx([-10 / (600 * 2**0.5)])
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,11 @@ import yaml
 
 from cluster.metrics.following import ARMS
 from envs import navigation
-from envs.navigation import PARAMETERS
+from envs.navigation import PARAMETERS, TENTHS
 from learner.behaviours import trials
 from learner.behaviours.baselines import BASELINES
+from learner.behaviours.gather import GatherConfig, gather
+from learner.behaviours.table import Behaviours
 from learner.behaviours.trials import Trial
 from learner.search.novelty_search import columns
 from learner.store.archive import Archive
@@ -86,7 +88,12 @@ def write_behaviours(
     """One run folder with finished stages; `origin` is what `from` says. The language model judged the last trials."""
     folder.mkdir(parents=True)
     method = {"name": "lgqd", "judge": {"rubric": ["places visited", "order"]}, "ablate": ablate}
-    config = {"method": method, "env": {"id": "navigation/House", "map": house}, "seed": seed, "from": origin}
+    config = {
+        "method": method,
+        "env": {"id": "navigation/House", "map": house, "length": STEPS},
+        "seed": seed,
+        "from": origin,
+    }
     (folder / "config.yaml").write_text(yaml.safe_dump(config | {"run": {"name": folder.name, "folder": "runs"}}))
     (folder / "status.json").write_text(json.dumps({"state": "done"}))
     for stage in stages:
@@ -95,6 +102,9 @@ def write_behaviours(
         (place / "manifest.json").write_text("{}")
         if stage == "split":
             trials.save(asked(count, texts), place)
+            if "merge" in stages:
+                parts = np.arange(len(Behaviours.load(folder / "stages/merge")), dtype=np.int8) % 4
+                (place / "parts.safetensors").write_bytes(safetensors.numpy.save({"part": parts}))
         elif stage == "deploy":
             (place / "episodes.safetensors").write_bytes(safetensors.numpy.save(arrays(count, seed)))
             (place / "results.json").write_text(json.dumps(results(count, right, ARMS[ablate])))
@@ -105,6 +115,14 @@ def write_behaviours(
             (place / "judgements.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         elif stage == "search":
             write_archive(place / "archive-0", seed)
+        elif stage == "merge":
+            archive = Archive.read(folder / "stages/search/archive-0")
+            how = GatherConfig(copies=1, twin=0.0)
+            gather([archive], navigation.load(), STEPS, how, 0, place, {"archives": [archive.digest()]})
+        elif stage == "describe":
+            ids = Behaviours.load(folder / "stages/merge").id.tolist()
+            told = [{"id": i, "text": f"{texts[k % len(texts)]} ({i})", "true": k % 3 > 0} for k, i in enumerate(ids)]
+            (place / "texts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in told))
     return folder
 
 
@@ -115,9 +133,11 @@ def write_archive(place: Path, seed: int) -> None:
     generation = np.repeat(np.arange(10), 6).astype(np.int32)
     ends = np.stack([30.0 * generation + 45, draw.uniform(60, 540, 60)], 1)
     archive = Archive(place, 2, columns(PARAMETERS, STEPS), {"threshold": 0.5})
+    weights = draw.normal(0, 0.4, (60, PARAMETERS)).astype(np.float32)
+    action = navigation.rollout(navigation.load(), None, weights, STEPS)["action"]
     payload = {
-        "weights": draw.normal(0, 0.4, (60, PARAMETERS)).astype(np.float32),
-        "action": np.zeros((60, STEPS, 2), np.int8),
+        "weights": weights,
+        "action": np.rint(action * TENTHS).astype(np.int8),
         "effort": draw.uniform(0, 16, 60).astype(np.float32),
         "novelty": np.ones(60),
         "generation": generation,

@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from pyarrow import csv, feather, parquet
 
 from cluster.report import archives
+from cluster.report.archive_sections import length
 from cluster.report.archives import Space
 from cluster.report.deployed import read_house
-from cluster.report.panels.archives import length
 from cluster.runs.folder import RunError
 from cluster.runs.run_data import Run, load
 from llm_service.files import replacing
@@ -112,7 +112,7 @@ def _table(
     columns |= {name: np.ascontiguousarray(descriptor[:, k]) for k, name in enumerate(space.descriptor.names)}
     columns |= {"quality": quality, "effort": effort}
     columns["texts"] = pa.array(texts, pa.list_(pa.string()))
-    columns["part"] = pa.array(part or [None] * len(ids), pa.string())
+    columns["part"] = pa.nulls(len(ids), pa.string()) if part is None else pa.array(part, pa.string())
     columns |= {f"start_{name}": np.ascontiguousarray(start[:, k]) for k, name in enumerate(("x", "y", "heading"))}
     columns["weights"] = pa.FixedSizeListArray.from_arrays(flat, weights.shape[1])
     return pa.table(columns)

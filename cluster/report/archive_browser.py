@@ -66,7 +66,7 @@ def browser(run: Run, collection: Collection, scene: Scene, length: int) -> tupl
     height, width = scene.tiles.shape
     wide, tall = 1 / plane.shape[1], (1 if collection.space.descriptor.is_place else height / width) / plane.shape[0]
     generations = collection.generation
-    entries = []
+    entries: list[dict[str, Any]] = []
     for cell in chosen:
         ways = [house_plan.thin_way(scene, rollout.pose[at[row]], COLOURS[k]) for k, row in enumerate(cell.rows)]
         box = f'<svg role="img" aria-label="ways of its behaviours" viewBox="0 0 {width} {height}">'

@@ -9,6 +9,7 @@ cannot be reached are white. Colours are those of viridis, whose brightness grow
 from __future__ import annotations
 
 from html import escape
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -41,10 +42,10 @@ def density_plane(tally: Tally) -> Plane:
 
 def reachable_plane(tally: Tally) -> NDArray[np.bool_]:
     """Which cells count for coverage."""
-    return _planes(tally.reachable, tally.cells).any(0)
+    return np.asarray(_planes(tally.reachable, tally.cells).any(0))
 
 
-def _planes(values: NDArray[np.float64], cells: int) -> NDArray[np.float64]:
+def _planes(values: NDArray[Any], cells: int) -> NDArray[Any]:
     """[further cells, rows, columns]: the first number of a descriptor counts fastest."""
     return values.reshape(-1, cells, cells) if len(values) > cells else values.reshape(1, 1, cells)
 

@@ -10,7 +10,7 @@ Limit: all elites are copied when a cell is filled for the first time: 20 MB for
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from learner.checkpoint import Arrays
 
@@ -58,7 +58,7 @@ class Elites:
 
         ids: [n]; weights: [n, P]; descriptor: [n, D]; halfway: [n, 2], world units; quality and effort: [n].
         """
-        given = {"id": ids, "descriptor": descriptor, "quality": quality, "effort": effort, "weights": weights}
+        given: Arrays = {"id": ids, "descriptor": descriptor, "quality": quality, "effort": effort, "weights": weights}
         cell = self._cell(descriptor, halfway)
         order = np.lexsort((ids, -quality, cell))
         best = order[np.unique(cell[order], return_index=True)[1]]
@@ -85,11 +85,13 @@ class Elites:
         empty = row < 0
         value = quality.astype(np.float64)
         value[~empty] -= self.quality[row[~empty]]
-        return np.where(empty, 2, value > 0).astype(np.int32), value
+        status: NDArray[np.int32] = np.where(empty, 2, value > 0).astype(np.int32)
+        return status, value
 
     def _cell(self, descriptor: NDArray[np.float64], halfway: NDArray[np.float64]) -> NDArray[np.int64]:
         own = cell_of(descriptor, self.cells, self.bounds[:, 1], self.bounds[:, 0])
-        return cell_of(halfway, self.halfway, self.size) * self.cells ** len(self.bounds) + own
+        number: NDArray[np.int64] = cell_of(halfway, self.halfway, self.size) * self.cells ** len(self.bounds) + own
+        return number
 
     def arrays(self) -> Arrays:
         """All elites, as arrays."""
@@ -106,10 +108,14 @@ class Elites:
 _SAVED = ("cell", "id", "descriptor", "quality", "effort", "weights")
 
 
-def cell_of(values: NDArray[np.float64], cells: int, high: ArrayLike, low: ArrayLike = 0.0) -> NDArray[np.int64]:
+def cell_of(
+    values: NDArray[np.float64],
+    cells: int,
+    high: float | NDArray[np.float64],
+    low: float | NDArray[np.float64] = 0.0,
+) -> NDArray[np.int64]:
     """The number of the cell in which each of [n, D] lies, where every axis from `low` to `high` has `cells` cells. The
     first axis counts fastest: in a square house, cells are numbered row by row."""
-    span = np.asarray(high, np.float64) - low
-    at = ((values - low) * (cells / span)).astype(np.int64).clip(0, cells - 1)
+    at = ((values - low) * (cells / (high - low))).astype(np.int64).clip(0, cells - 1)
     number: NDArray[np.int64] = at @ cells ** np.arange(values.shape[1])
     return number

@@ -1,6 +1,7 @@
 """What a report says of behaviours asked for in words: how near they came, how well they obeyed, how they look.
 
     stages/deploy/results.json ──> headline, tables of results          (arms: means over seeds)
+    report/archive_sections.py ──> scores, maps and a browser of archives  (of the first run)
     report/deployed.py ──> ways through the house, distances, agreement   (of the first run)
 
 A run shows what it worked with, also where `from` names another run. The first episode of a trial counts as single.
@@ -95,7 +96,9 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
             parts += [_ways(found, note), _distances(found, note), agreement_section(found, note)]
     except UsageError as error:
         parts.append(section("Episodes", text(f"They cannot be shown: {error}.")))
-    return join(*parts)
+    from cluster.report.archive_sections import archive_sections  # here: most reports need no tables
+
+    return join(*parts, archive_sections(first, note))
 
 
 def _results(groups: Arms) -> str:

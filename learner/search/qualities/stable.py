@@ -29,7 +29,8 @@ class Stable(Quality):
             missed[rows] += np.linalg.norm(other - end[rows], axis=-1)
             played[rows] += 1
         diagonal = np.hypot(*house.walls.shape) / house.scale
-        return (-missed / np.maximum(1, played) / diagonal).astype(np.float32)
+        value: NDArray[np.float32] = (-missed / np.maximum(1, played) / diagonal).astype(np.float32)
+        return value
 
 
 QUALITY = Stable()

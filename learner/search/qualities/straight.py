@@ -17,7 +17,8 @@ class Straight(Quality):
         way = np.linalg.norm(np.diff(place, axis=1), axis=-1).sum(1)
         far = np.linalg.norm(place[:, -1] - place[:, 0], axis=-1)
         share = np.divide(far, way, out=np.zeros_like(far), where=way > 0)
-        return share.clip(0.0, 1.0).astype(np.float32)
+        value: NDArray[np.float32] = share.clip(0.0, 1.0).astype(np.float32)
+        return value
 
 
 QUALITY = Straight()

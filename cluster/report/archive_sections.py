@@ -10,32 +10,24 @@ A run shows what it worked with, also where `from` names another run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster.report import deployed, plots
-from cluster.report.outcome import Arms
+from cluster.report import archive_browser, archives, deployed, heat_maps, plots
+from cluster.report.archives import Collection
 from cluster.report.page import count, figure, grid, join, percent, section, subtitle, table, text
 from cluster.runs.run_data import Run, part
+from envs.navigation import Scene
 from llm_service.errors import UsageError
 
-if TYPE_CHECKING:
-    from cluster.report.archives import Collection
-    from envs.navigation import Scene
-
-SUBJECT, ORDER = "behaviours", 20
 LENGTH = 400  # steps of an episode, where a run does not say
 
 
-def panel(runs: Sequence[Run], groups: Arms) -> str:
-    run = next((run for run in runs if deployed.find_stage(run, "search")), runs[0])
+def archive_sections(run: Run, note: str) -> str:
+    """Both sections; "" where nothing was searched."""
     if deployed.find_stage(run, "search") is None:
         return ""
-    from cluster.report import archives  # here: most reports need no tables
-
-    note = text(f"Shown for {run.name}, one of {len(runs)} runs.") if len(runs) > 1 else ""
     try:
         found, scene = archives.read(run), deployed.read_house(run)
         if not found:
@@ -48,8 +40,6 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
 
 def _scores(run: Run, found: Sequence[Collection], scene: Scene) -> str:
     """Coverage, QD score and best quality of each collection, and of what is learned from."""
-    from cluster.report import archives
-
     space = found[0].space
     rows = []
     for collection in found:
@@ -89,12 +79,15 @@ def _curves(found: Sequence[Collection], scene: Scene) -> str:
         return ""
     cells_caption = f"Cells that the archive{'s' * (len(reached) > 1)} filled over generations."
     score_caption = "QD score over generations."
-    how = {"x_label": "generation", "zero": True}
     return grid(
         "plots",
         [
-            figure(plots.curves("coverage", reached, title=cells_caption, **how), cells_caption),
-            figure(plots.curves("qd-score", scores, title=score_caption, **how), score_caption),
+            figure(
+                plots.curves("coverage", reached, title=cells_caption, x_label="generation", zero=True), cells_caption
+            ),
+            figure(
+                plots.curves("qd-score", scores, title=score_caption, x_label="generation", zero=True), score_caption
+            ),
         ],
     )
 
@@ -120,8 +113,6 @@ def progress(
 
 def _maps(found: Sequence[Collection], scene: Scene) -> str:
     """Quality and density of the first archive and of the first grid."""
-    from cluster.report import heat_maps
-
     shown = [next((c for c in found if c.is_grid == kind), None) for kind in (False, True)]
     figures = []
     for collection in (c for c in shown if c):
@@ -138,8 +129,6 @@ def _maps(found: Sequence[Collection], scene: Scene) -> str:
 
 
 def _browser(run: Run, found: Sequence[Collection], scene: Scene, note: str) -> str:
-    from cluster.report import archive_browser
-
     grids = [collection for collection in found if collection.is_grid]
     elites = part(run.config, "method", "merge").get("take") == "elites"
     collection = grids[0] if elites and grids else found[0]

@@ -25,11 +25,14 @@ from envs import registry
 from learner.group import Weights
 from learner.methods import Stage, every_stage, selected
 from learner.potentials import NONE, ShapingConfig
+from learner.search import emitters
+from learner.search.config import SearchConfig
 
 
 def assert_installed(config: Config) -> None:
-    """Raise `RunError`, with what to do, if packages or files are missing that the environment or a sink needs."""
-    lacks = (registry.missing(config.env.id, **config.env.options), *map(sinks.missing, config.run.sinks))
+    """Raise `RunError`, with what to do, if something is not installed that environment, sinks or emitter need."""
+    emitter = emitters.missing(config.method.part(SearchConfig).emitter)
+    lacks = (registry.missing(config.env.id, **config.env.options), *map(sinks.missing, config.run.sinks), emitter)
     if missing := next(filter(None, lacks), ""):
         raise RunError(missing)
 

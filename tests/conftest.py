@@ -1,8 +1,8 @@
 """What a machine lacks, and what nobody looks at.
 
 Tests that look through a browser are left out where there is none, and that is said. `CAIRN_BROWSER=required` runs
-them all the same, and they fail. Tests marked `mujoco` or `trackers` are left out where that extra is not installed,
-and that is said, too.
+them all the same, and they fail. Tests marked `mujoco`, `trackers` or `pyribs` are left out where that extra is not
+installed, and that is said, too.
 """
 
 import html
@@ -13,12 +13,14 @@ import pytest
 from cluster.metrics import sinks
 from cluster.report import plots
 from envs import registry
+from learner.search import emitters
 from tests.cluster import browser
 
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 SAID = {
     "browser": "tests look at pages through a browser and were left out: apt-get install chromium, and run them again",
     "mujoco": "tests simulate robots and were left out: pip install -r requirements-mujoco.txt, and run them again",
+    "pyribs": "tests of pyribs' emitters were left out: pip install -r requirements-pyribs.txt, and run them again",
     "trackers": "tests of W&B and MLflow were left out: pip install -r requirements-trackers.txt, and run them again",
 }
 
@@ -43,6 +45,7 @@ def pytest_collection_modifyitems(config, items):
     without = {
         "browser": browser.find() is None and os.environ.get("CAIRN_BROWSER") != "required",
         "mujoco": any(map(registry.missing, ("metaworld/ML45", "control/Tasks"))),
+        "pyribs": bool(emitters.missing("cma_me")),
         "trackers": any(map(sinks.missing, ("wandb", "mlflow"))),
     }
     needs = {name: [i for i in items if name in i.fixturenames or i.get_closest_marker(name)] for name in without}

@@ -1,7 +1,7 @@
 """Evaluators of novelty search: each plays whole sub-populations in the house in compiled code, without Python per
 step.
 
-    Batch of weights [n, 302] ──> rollout ──> Played: end, behaviour and effort of each
+    Batch of weights [n, 302] ──> rollout ──> Played: descriptor, behaviour, effort and quality of each
 
 An evaluator has no state: its results depend only on the weights, the map and the start, so any evaluator can play any
 batch, and repeat it.
@@ -19,7 +19,10 @@ from numpy.typing import NDArray
 
 from envs import navigation
 from envs.navigation import TENTHS
+from learner.search import descriptors, qualities
 from learner.search.novelty_search import Played
+from learner.search.qualities.calm import effort
+from learner.search.rollout import play
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class EvaluatorSetup:
 
     map: str  # path; empty: the default house
     length: int  # steps of an episode
+    descriptor: str = descriptors.DEFAULT  # a module of learner/search/descriptors
+    quality: str = qualities.DEFAULT  # a module of learner/search/qualities
 
 
 class NoveltyEvaluator:
@@ -36,6 +41,8 @@ class NoveltyEvaluator:
     def __init__(self, setup: EvaluatorSetup, index: int = 0, incarnation: int = 0, saved: Any = None) -> None:
         self.house = navigation.load(setup.map or navigation.HOUSE)
         self.length = setup.length
+        self.descriptor = descriptors.descriptor(setup.descriptor)
+        self.quality = qualities.quality(setup.quality)
         self._phase = "start"
         self._done = {"player/evaluations": 0.0, "player/seconds": 0.0}
 
@@ -59,14 +66,15 @@ class NoveltyEvaluator:
     def play(self, weights: NDArray[np.float32]) -> Played:
         """Play an episode with each policy [n, 302], from the map's start."""
         self._phase, began = "play", time.perf_counter()
-        found = navigation.rollout(self.house, None, weights, self.length)
+        found = play(self.house, weights, self.length)
+        played = Played(
+            descriptor=self.descriptor.describe(found),
+            halfway=found.pose[:, (self.length - 1) // 2, :2].astype(np.float64),
+            action=np.rint(found.action * TENTHS).astype(np.int8),
+            effort=effort(found.action),
+            quality=self.quality.of(found),
+        )
         self._phase = "idle"
         self._done["player/evaluations"] += len(weights)
         self._done["player/seconds"] += time.perf_counter() - began
-        action = found["action"]
-        return Played(
-            descriptor=found["pose"][:, -1, :2].astype(np.float64),
-            halfway=found["pose"][:, (self.length - 1) // 2, :2].astype(np.float64),
-            action=np.rint(action * TENTHS).astype(np.int8),
-            effort=np.square(action).mean((1, 2), dtype=np.float32),
-        )
+        return played

@@ -31,7 +31,8 @@ class Sleeper(NoveltyEvaluator):
         time.sleep(self.latency_s)
         place = 300 + 290 * np.tanh(weights[:, :40].reshape(len(weights), 2, 20).sum(-1, dtype=np.float64))
         action = np.zeros((len(weights), self.length, 2), np.int8)
-        return Played(place, place, action, np.square(weights).mean(1))
+        effort = np.square(weights).mean(1)
+        return Played(place, place, action, effort, -effort)
 
 
 class Whole:

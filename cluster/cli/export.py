@@ -1,4 +1,5 @@
 """`launch.py export RUN FOLDER`: a run's language model as a Hugging Face folder, with a card that says what it is.
+`launch.py export RUN FILE`: a run's behaviours as a table (`behaviour_table.py`).
 
 run ── weights of its training, or newest checkpoint ──> policy ──> FOLDER: complete or absent
     └─ results, manifest, configuration ──> README.md, the model card
@@ -19,10 +20,16 @@ CARD = "README.md"
 
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the path of its folder.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to put the model; it must not exist.")],
+    place: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER|FILE", help="A new folder; of behaviours a new .parquet, .arrow or .csv."),
+    ],
 ) -> None:
-    """Export a run's language model as a Hugging Face folder."""
-    print(write(run_folder(run), folder))
+    """Export a run's language model as a Hugging Face folder, or its behaviours as a table."""
+    from cluster.cli import behaviour_table
+
+    tabular = place.suffix in behaviour_table.KINDS
+    print(behaviour_table.write(run_folder(run), place) if tabular else write(run_folder(run), place))
 
 
 def write(run: Path, folder: Path) -> Path:

@@ -58,6 +58,8 @@ from learner.models.language.prompt import check_prompt
 from learner.parts import CollectConfig, GeneraliseConfig, GuideConfig
 from learner.potentials import ShapingConfig
 from learner.rewards import NONE, IntrinsicConfig
+from learner.search import descriptors, emitters, qualities
+from learner.search.config import SearchConfig
 from llm_service.errors import UsageError
 from llm_service.settings import LLMConfig
 
@@ -166,6 +168,9 @@ def _check(config: Config, provenance: Mapping[str, str]) -> None:
     _known("method.shaping.potential", method.part(ShapingConfig).potential, [NONE, *potentials.names()])
     _known("method.collect.player", method.part(CollectConfig).player, players.nameable())
     _known("method.histories.learner", method.part(HistoriesConfig).learner, histories.names())
+    _known("method.search.descriptor", method.part(SearchConfig).descriptor, descriptors.names())
+    _known("method.search.quality", method.part(SearchConfig).quality, qualities.names())
+    _known("method.search.emitter", method.part(SearchConfig).emitter, emitters.names())
     for sink in config.run.sinks:
         _known("run.sinks", sink, sinks.names())
     name = method.model_dump()["name"]

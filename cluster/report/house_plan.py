@@ -2,7 +2,7 @@
 
     Scene ──> floor, names     ──┐
     pose  ──> way, robot         ├──> drawing: one <svg> without ids, styles or outside resources
-    places ─> dots, target     ──┘
+    places ─> target           ──┘
 
 Coordinates are pixels of the map; `unit` is a two-hundredth of its longer side, so that large maps get larger letters.
 A way is cut into pieces whose colours say when: orange at first, red, violet in the end. Limit: a way of thousands of
@@ -53,12 +53,17 @@ def floor(scene: Scene) -> str:
     parts = ['<g fill="gray" fill-opacity=".35">']  # the colour of tiles whose name no browser knows
     for colour, x, y, x1, y1 in _tiles(scene):
         parts.append(f'<path fill="{escape(colour.lower())}" d="M{x} {y}H{x1}V{y1}H{x}z"/>')
-    rectangles = scene.house.as_json()["walls_px_inclusive_x0_y0_x1_y1"]
-    walls = "".join(f"M{x} {y}H{x1 + 1}V{y1 + 1}H{x}z" for x, y, x1, y1 in rectangles)
-    parts.append(f'</g><path fill="#333" d="{walls}"/>')
+    parts.append(f"</g>{walls(scene)}")
     for thing in scene.house.objects:
         parts.append(f'<circle cx="{thing.x:g}" cy="{thing.y:g}" r="{1.6 * unit(scene):g}" fill="{_INK}"/>')
     return "".join(parts)
+
+
+def walls(scene: Scene) -> str:
+    """Alone, for what is drawn on a floor without tiles."""
+    rectangles = scene.house.as_json()["walls_px_inclusive_x0_y0_x1_y1"]
+    path = "".join(f"M{x} {y}H{x1 + 1}V{y1 + 1}H{x}z" for x, y, x1, y1 in rectangles)
+    return f'<path fill="#333" d="{path}"/>'
 
 
 def names(scene: Scene) -> str:
@@ -117,12 +122,20 @@ def target(scene: Scene, place: Floats) -> str:
     )
 
 
-def dots(scene: Scene, places: Floats, colour: str, size: float = 1.6) -> str:
-    """Places [N, 2], world units, as squares with sides of `size` units; those in one pixel are one."""
-    side = size * unit(scene)
-    pixels = np.unique(np.rint(_pixels(scene, places)).astype(int), axis=0)
-    path = "".join(f"M{x - side / 2:g} {y}h{side:g}" for x, y in pixels.tolist())
-    return f'<path d="{path}" stroke="{escape(colour)}" stroke-width="{side:g}"/>'
+def thin_way(scene: Scene, pose: Floats, colour: str, points: int = 20) -> str:
+    """A trajectory [T, 3] in one colour, by few points in whole pixels, for pages that hold hundreds: a ring where it
+    starts, a disc where it ends."""
+    u = unit(scene)
+    pixels = np.rint(_pixels(scene, pose)).astype(int)[np.linspace(0, len(pose) - 1, points).astype(int)]
+    moved = np.append(True, (np.diff(pixels, axis=0) != 0).any(1))
+    (x, y), *steps = np.diff(pixels[moved], axis=0, prepend=0).tolist()
+    line = f"M{x} {y}l" + " ".join(f"{dx} {dy}" for dx, dy in steps or [(0, 0)])
+    x1, y1 = pixels[-1]
+    return (
+        f'<path d="{line}" fill="none" stroke="{colour}" stroke-width="{1.7 * u:g}" stroke-linejoin="round"/>'
+        f'<circle cx="{x}" cy="{y}" r="{2.6 * u:g}" fill="{_PAPER}" stroke="{colour}" stroke-width="{1.4 * u:g}"/>'
+        f'<circle cx="{x1}" cy="{y1}" r="{3 * u:g}" fill="{colour}"/>'
+    )
 
 
 def time_key(scene: Scene) -> str:

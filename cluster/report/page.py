@@ -159,6 +159,17 @@ def tree(config: Mapping[str, Any]) -> Markup:
     return _piece("tree", config)
 
 
+def cells(picture: Markup, size: str, entries: Sequence[Mapping[str, Any]], chosen: int) -> Markup:
+    """A picture whose cells can be chosen, each with what is shown then, without a script.
+
+    size: CSS, `--wide` and `--tall` of a cell as shares of the picture's width.
+    entries: of each cell `place`, CSS, `--x` and `--y` in the same shares; `words` for those who cannot see it;
+        `drawing`; and `behaviours`, each with `name`, `colour`, `facts`, `texts`, `file` and `weights` in base64.
+    chosen: index of the one that is chosen at first.
+    """
+    return _piece("cells", picture, size, entries, chosen)
+
+
 def animation(gif: Path, words: str, caption: str) -> Markup:
     """A moving figure, and its first frame for print and for readers who asked their system for less motion.
 

@@ -2,7 +2,8 @@
 
     NoveltySearch.ask ──> evaluator (`actors.n`) ──> tell ──> stages/<stage>/archive-0, archive-1, ...
                        grid of the best, in the end ──filed──> stages/<stage>/grid-0, ...
-                                                          └──> checkpoints beside each, rows of metrics (kind `search`)
+                                                          ├──> checkpoints beside each, rows of metrics (kind `search`)
+                              coverage, QD score of each  └──> results.json
 
 There is a search and an archive for each threshold, one after the other; with `method.search.cells` also a grid. If an
 evaluator dies, another one plays its batch. A search that is killed continues from its last checkpoint and repeats
@@ -30,16 +31,18 @@ from envs import navigation
 from envs.navigation import LAYERS, PARAMETERS, TENTHS
 from learner import checkpoint
 from learner.methods import Stage
+from learner.search import descriptors, qualities
 from learner.search.config import SearchConfig
-from learner.search.elites import cell_of
 from learner.search.novelty_search import NoveltySearch, Played, columns
+from learner.search.quality_diversity import Tally
 from learner.store.archive import Archive
 
-COVERED = 20  # cells along each side for counting coverage
 WITH_THE_CALL = 100_000
 """Bytes of an argument or a result that Ray sends within a call. A larger one goes through its object store, which
 costs some 2 ms of processor time each way, as much as everything else that a batch of 128 costs here."""
 MOST_PIECES = 8
+NEW = ("descriptor", "quality", "emitter")
+"""Settings that archives name only where they are not the defaults: without them, archives are as they always were."""
 ROW_S = 2.0  # seconds between two rows of metrics
 ELITES = 1024  # how many policies of a grid are played at once to file them
 
@@ -56,12 +59,21 @@ class Engine(StageEngine):
         method: Any = self.config.method
         options = self.config.env.options
         self.settings: SearchConfig = method.search
-        self.setup = EvaluatorSetup(options["map"], options["length"])
+        self.setup = EvaluatorSetup(options["map"], options["length"], self.settings.descriptor, self.settings.quality)
         self.house = navigation.load(options["map"] or navigation.HOUSE)
+        self.descriptor = descriptors.descriptor(self.settings.descriptor)
+        self.quality = qualities.quality(self.settings.quality)
+        self.reachable = self.descriptor.reachable(self.house)
 
     def run(self) -> Outcome | None:
         crew = self.start_crew(self.setup, self.player, "player")
         counts = {"evaluations": 0, "archived": 0}
+        results: dict[str, Any] = {
+            "descriptor": self.settings.descriptor,
+            "quality": self.settings.quality,
+            "cells": self.descriptor.cells,
+            "reachable": int(self.reachable.sum()),
+        }
         try:
             for number, threshold in enumerate(self.settings.thresholds):
                 search = self._search(number, threshold)
@@ -71,12 +83,15 @@ class Engine(StageEngine):
                 counts["archived"] += len(search.archive)
                 if search.grid is not None:
                     counts["elites"] = counts.get("elites", 0) + self._file_elites(search, number)
+                results |= {f"{kind}-{number}": scores for kind, scores in self._scores(search).items()}
+                found = results[f"archive-{number}"]
                 self.progress.note(
-                    f"search {number}: {len(search.archive):,} behaviours of {search.evaluations:,} played, "
-                    f"{self._covered(search):.0%} of the free cells"
+                    f"search {number}: {len(search.archive):,} behaviours of {search.evaluations:,} played, coverage "
+                    f"{found['coverage']:.0%}, QD score {found['qd_score']:,.1f}"
                 )
         finally:
             crew.kill()
+        self.folder.write_json(self.place / "results.json", results)
         return Outcome(counts)
 
     @classmethod
@@ -99,25 +114,29 @@ class Engine(StageEngine):
     def _search(self, number: int, threshold: float) -> NoveltySearch:
         """The search from its last checkpoint, or a new one."""
         settings, seed = self.settings, self.config.seed + number
+        new = {name for name in NEW if getattr(settings, name) == SearchConfig.model_fields[name].default}
         about = {
-            "search": settings.model_dump(exclude={"generations"}),  # a longer search begins like a shorter one
+            "search": settings.model_dump(exclude={"generations"} | new),  # a longer search begins like a shorter one
             "threshold": threshold,
             "seed": seed,
             "map": self.setup.map,
         }
         archive = self._archive(f"archive-{number}", about)
         batch = -(-settings.offspring // (self.config.actors.n if settings.ahead == 1 else 1))
-        search = NoveltySearch(settings, threshold, archive, seed, batch, self.house.world_size, LAYERS)
+        size, bounds = self.house.world_size, self.descriptor.bounds(self.house)
+        search = NoveltySearch(settings, threshold, archive, seed, batch, size, LAYERS, bounds)
         found = checkpoint.latest(self.place / f"checkpoints-{number}")
         if found is not None:
             search.restore(found.arrays, found.record)
         else:
             archive.rewind(0)  # files of a search that was killed before its first checkpoint
+        self.measured, self.tally = 0, self._tally()
         return search
 
     def _archive(self, name: str, about: dict[str, Any]) -> Archive:
-        kept = columns(PARAMETERS, self.setup.length)
-        return Archive(self.place / name, 2, kept, about, self.settings.neighbours, self.folder.attempt)
+        kept = columns(PARAMETERS, self.setup.length, self.settings.quality)
+        size = len(self.descriptor.names)
+        return Archive(self.place / name, size, kept, about, self.settings.neighbours, self.folder.attempt)
 
     def _file_elites(self, search: NoveltySearch, number: int) -> int:
         """Make an archive of the grid next to the novelty archive. Returns its size."""
@@ -128,16 +147,16 @@ class Engine(StageEngine):
         for begin in range(0, len(grid), ELITES):
             rows = slice(begin, begin + ELITES)
             found = navigation.rollout(self.house, None, grid.weights[rows], self.setup.length)
+            payload = {
+                "weights": grid.weights[rows],
+                "action": np.rint(found["action"] * TENTHS).astype(np.int8),
+                "effort": grid.effort[rows],
+                "quality": grid.quality[rows],
+                "novelty": np.full(len(found["action"]), np.nan),  # no batch was given out
+                "generation": search.generation_of(grid.id[rows]),
+            }
             archive.append(
-                grid.id[rows],
-                found["pose"][:, -1, :2].astype(np.float64),
-                {
-                    "weights": grid.weights[rows],
-                    "action": np.rint(found["action"] * TENTHS).astype(np.int8),
-                    "effort": grid.effort[rows],
-                    "novelty": np.full(len(found["action"]), np.nan),  # no batch was given out
-                    "generation": search.generation_of(grid.id[rows]),
-                },
+                grid.id[rows], grid.descriptor[rows], {column: payload[column] for column in archive.columns}
             )
         archive.flush()
         archive.forget_older()
@@ -203,18 +222,24 @@ class Engine(StageEngine):
         checkpoint.write(place, search.closed, groups, record, self.config.run.keep_checkpoints)
         search.archive.forget_older()
 
-    def _covered(self, search: NoveltySearch) -> float:
-        """The share of cells with room for a robot in which some behaviour of the archive ends."""
-        size = self.house.world_size
-        line = np.arange(0.5, 4 * COVERED) * size / (4 * COVERED)  # sixteen points in each cell are checked
-        places = np.stack(np.meshgrid(line, line), -1).reshape(-1, 2)
-        poses = np.concatenate([places, np.zeros((len(places), 1))], 1)
-        room = np.unique(cell_of(places[navigation.free(self.house, poses)], COVERED, size))
-        reached = np.unique(cell_of(search.archive.descriptors, COVERED, size))
-        return len(np.intersect1d(room, reached)) / len(room)
+    def _tally(self) -> Tally:
+        return Tally(self.descriptor.cells, self.descriptor.bounds(self.house), self.reachable, self.quality.lowest)
+
+    def _scores(self, search: NoveltySearch) -> dict[str, dict[str, float | None]]:
+        """Coverage, QD score and best quality of the archive and, if there is one, of the grid."""
+        new = np.arange(self.measured, len(search.archive))
+        column = "quality" if "quality" in search.archive.columns else "effort"
+        value = search.archive.rows(new, [column])[column]
+        self.tally.add(search.archive.descriptors[new], value if column == "quality" else -value)
+        self.measured = len(search.archive)
+        found = {"archive": self.tally}
+        if search.grid is not None:
+            found["grid"] = self._tally()
+            found["grid"].add(search.grid.descriptor, search.grid.quality)
+        return {kind: tally.scores()._asdict() for kind, tally in found.items()}
 
     def _show(self, search: NoveltySearch, crew: Crew) -> None:
-        archived, covered = len(search.archive), self._covered(search)
+        archived, scores = len(search.archive), self._scores(search)
         row = {
             "kind": "search",
             "version": 0,  # there are no policy versions here
@@ -223,7 +248,8 @@ class Engine(StageEngine):
             "search/threshold": search.threshold,
             "search/evaluations": search.evaluations,
             "search/archived": archived,
-            "search/coverage": covered,
+            **{f"search/{name}": value for name, value in scores["archive"].items() if value is not None},
+            **{f"search/grid_{name}": value for name, value in scores.get("grid", {}).items() if value is not None},
             "search/rate": self.rate,
             "search/novelty": search.novelty,
             "actors": self.config.actors.n,
@@ -236,5 +262,6 @@ class Engine(StageEngine):
         )
         self.progress.line(
             f"search  generations {search.closed - 1:,}/{self.settings.generations:,}  archived {archived:,}  "
-            f"coverage {covered:.0%}  {self.rate:,.0f} evaluations/s  actors {crew.alive}/{self.config.actors.n}"
+            f"coverage {scores['archive']['coverage']:.0%}  QD score {scores['archive']['qd_score']:,.0f}  "
+            f"{self.rate:,.0f} evaluations/s  actors {crew.alive}/{self.config.actors.n}"
         )

@@ -36,7 +36,8 @@ LAYOUT = Layout({OBSERVATION: Column("vector", (5,))}, (), (2,))
 BLOCK = 1024
 STILL = 0.05
 """World units per step below which a robot counts as stuck."""
-_ARCHIVE, _COPY = 2**40, 2**36  # in an id; archives hold fewer than 2^36 behaviours
+ARCHIVE, COPY = 2**40, 2**36
+"""Steps of an id: its archive's place, and which copy it is. Archives hold fewer than 2^36 behaviours."""
 
 
 class GatherConfig(Part):
@@ -45,7 +46,7 @@ class GatherConfig(Part):
     archives: list[str] = Field(default=[])
     """Further archives, or folders of search stages: paths."""
     take: Literal["novel", "elites"] = "novel"
-    """What to take from search stages: novelty archives, or grids of least effort (`method.search.cells`)."""
+    """What to take from search stages: novelty archives, or grids of the best (`method.search.cells`)."""
     twin: float = Field(default=5.5, ge=0)
     """Behaviours whose positions differ by at most this, as a mean over steps, are one group; world units."""
     still: float = Field(default=1.0, ge=0, le=1)
@@ -108,7 +109,7 @@ def gather(
             payload = archive.rows(index, ["weights", "action", "effort"])
             own = archive.ids[index]
             for copy in range(config.copies + 1):
-                ids = number * _ARCHIVE + copy * _COPY + own
+                ids = number * ARCHIVE + copy * COPY + own
                 start = np.tile(np.array(house.start, np.float32), (len(ids), 1))
                 if copy:
                     start = nearby(house, ids, seed, config.distance, config.degrees)
@@ -129,7 +130,7 @@ def gather(
                 rows.append(
                     {
                         "id": ids[new],
-                        "name": number * _ARCHIVE + own[new],
+                        "name": number * ARCHIVE + own[new],
                         "archive": np.full(new.sum(), number, np.int32),
                         "descriptor": found["pose"][new, -1, :2],
                         "start": start[new],

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from envs.config import Part
+from learner.search import descriptors, emitters, qualities
 from learner.search.elites import MOST
 
 
@@ -35,20 +36,41 @@ class SearchConfig(Part):
     """Largest weight."""
     probability: float = Field(default=0.1, ge=0, le=1)
     """Share of weights that a mutation moves."""
+    descriptor: str = descriptors.DEFAULT
+    """What a behaviour is, for novelty and for the grid: a module of `learner/search/descriptors`. `end`: where it
+    ends. `halfway`: where it is halfway. `end_halfway`: both."""
+    quality: str = qualities.DEFAULT
+    """What the grid keeps the best of: a module of `learner/search/qualities`. `calm`: little effort. `straight`: far,
+    for the way driven. `stable`: the same end from nearby starts; it takes five times as long."""
     cells: int = Field(default=0, ge=0, le=1000)
-    """Cells along each side of the grid of the best, for where a behaviour ends; 0: no grid."""
+    """Cells along each axis of the descriptor in the grid of the best; 0: no grid."""
     halfway: int = Field(default=1, ge=1, le=100)
-    """The same for its position halfway; 1 keeps one route to each end, more keep several."""
+    """Further cells of the grid, along each side of the house, for the position halfway; 1 keeps one route to each
+    descriptor, more keep several."""
     parents: Literal["population", "grid"] = "population"
     """Parents of offspring."""
+    emitter: str = emitters.DEFAULT
+    """Where offspring come from: a module of `learner/search/emitters`. `mutation`: polynomial mutation of parents.
+    `iso_line` and `cma_me`, of pyribs, an extra: noise along the line between two elites of the grid, and CMA-ME."""
 
     @model_validator(mode="after")
     def _grid(self) -> SearchConfig:
-        total = (self.cells * self.halfway) ** 2
+        known = self.descriptor in descriptors.names()  # other names are refused where all names are
+        axes = len(descriptors.descriptor(self.descriptor).names) if known else 2
+        total = self.cells**axes * self.halfway**2
         if total > MOST:
             raise ValueError(
-                f"method.search.cells={self.cells} and halfway={self.halfway} make {total:,} cells: at most {MOST:,}"
+                f"method.search.cells={self.cells} and halfway={self.halfway} make {total:,} cells, as there are "
+                f"{axes} numbers in the descriptor {self.descriptor}: at most {MOST:,}"
             )
         if self.parents == "grid" and not self.cells:
             raise ValueError("method.search.parents=grid needs a grid: set method.search.cells")
+        chosen = emitters.emitter(self.emitter) if self.emitter in emitters.names() else emitters.Emitter
+        if chosen.from_grid and not self.cells:
+            raise ValueError(f"method.search.emitter={self.emitter} needs a grid: set method.search.cells")
+        if chosen.in_order and self.ahead > 1:
+            raise ValueError(
+                f"method.search.emitter={self.emitter} learns from each generation before the next one: set "
+                f"method.search.ahead=1, not {self.ahead}"
+            )
         return self

@@ -31,6 +31,8 @@ class Purpose(IntEnum):
     PARENTS = 0
     MUTATION = 1
     MEMBERS = 2
+    EMITTER = 3
+    RESTART = 4
 
 
 def stream(seed: int, generation: int, purpose: Purpose) -> np.random.Generator:

@@ -10,8 +10,8 @@ Generations are sampled and closed in order, whatever the order in which their b
 numbers depend only on (seed, generation, purpose). So a search is the same with one evaluator or sixty-four, and after
 a resume. A slow evaluator delays the others only when `ahead` generations wait for it.
 
-Besides the archive of novel behaviours there may be a grid of elites (`elites.py`): for each end cell and halfway cell,
-the behaviour with the least effort.
+Besides the archive of novel behaviours there may be a grid of elites (`elites.py`): for each cell of descriptor and
+route, the behaviour of the highest quality.
 
 Limit: a generation of 50 costs 1 ms here, and playing it costs 6 ms.
 """
@@ -26,9 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learner.checkpoint import Arrays
+from learner.search import emitters, qualities
 from learner.search.config import SearchConfig
 from learner.search.elites import Elites
-from learner.search.novelty import Purpose, members, novelty, parents, polynomial_mutation, stream, survivors
+from learner.search.emitters import EmitterSetup
+from learner.search.novelty import Purpose, members, novelty, polynomial_mutation, stream, survivors
 from learner.store.archive import Archive, Columns
 
 Layers = Sequence[tuple[int, int]]
@@ -48,10 +50,11 @@ class Batch:
 class Played:
     """The results of a batch."""
 
-    descriptor: NDArray[np.float64]  # [n, 2] the last position, world units
+    descriptor: NDArray[np.float64]  # [n, D] as `learner/search/descriptors` have it
     halfway: NDArray[np.float64]  # [n, 2] the position after half of the steps
     action: NDArray[np.int8]  # [n, T, 2] tenths of world units, as executed
     effort: NDArray[np.float32]  # [n] mean square of a wheel's speed
+    quality: NDArray[np.float32]  # [n] as `learner/search/qualities` have it
 
     @staticmethod
     def joined(parts: list[Played]) -> Played:
@@ -66,17 +69,20 @@ class Played:
         ]
 
 
-_PLAYED = ("descriptor", "halfway", "action", "effort")
+_PLAYED = ("descriptor", "halfway", "action", "effort", "quality")
 
 
-def columns(parameters: int, length: int) -> Columns:
-    """Columns of an archive's payload, for policies of `parameters` weights that are played for `length` steps."""
+def columns(parameters: int, length: int, quality: str = qualities.DEFAULT) -> Columns:
+    """Columns of an archive's payload, for policies of `parameters` weights that are played for `length` steps. The
+    quality `calm` is minus the effort, so only others have a column."""
+    own: Columns = {} if quality == qualities.DEFAULT else {"quality": ("float32", ())}
     return {
         "weights": ("float32", (parameters,)),
         "action": ("int8", (length, 2)),
         "effort": ("float32", ()),
         "novelty": ("float64", ()),
         "generation": ("int32", ()),
+        **own,
     }
 
 
@@ -110,6 +116,7 @@ class NoveltySearch:
         batch: policies in a batch.
         size: side of the world in world units; only the grid needs it.
         layers: of a policy.
+        bounds: of the descriptor, [D, 2], for the grid; None: places in the world.
 
     Attributes:
         closed: completed generations, including the first population.
@@ -125,11 +132,16 @@ class NoveltySearch:
         batch: int,
         size: float,
         layers: Layers,
+        bounds: NDArray[np.float64] | None = None,
     ) -> None:
         self.config, self.threshold, self.archive = config, threshold, archive
         self.seed, self.batch, self.layers = seed, batch, layers
         parameters = sum((inputs + 1) * outputs for inputs, outputs in layers)
-        self.grid = Elites(config.cells, config.halfway, size, parameters) if config.cells else None
+        bounds = np.array([[0.0, size]] * archive.size) if bounds is None else bounds
+        self.grid = Elites(config.cells, config.halfway, bounds, size, parameters) if config.cells else None
+        given = {name: getattr(config, name) for name in ("eta", "low", "high", "probability")}
+        setup = EmitterSetup(seed, config.offspring, parameters, archive.size, **given)
+        self.emitter = emitters.emitter(config.emitter)(setup)
         self.closed = 0
         self.novelty = 0.0
         self.ids = np.zeros(0, np.int64)
@@ -181,16 +193,21 @@ class NoveltySearch:
             self._drawn += 1
 
     def _begin(self, number: int) -> None:
-        config, generator = self.config, stream(self.seed, number, Purpose.PARENTS)
+        config = self.config
         if number == 0:
+            generator = stream(self.seed, 0, Purpose.PARENTS)
             start = first_weights(self.layers, config.population, generator).clip(config.low, config.high)
-        elif self.grid is not None and config.parents == "grid":
-            start = self.grid.weights[parents(len(self.grid), config.offspring, generator)]
+            mutation = stream(self.seed, 0, Purpose.MUTATION)
+            weights = polynomial_mutation(start, mutation, config.eta, config.low, config.high, config.probability)
         else:
-            start = self.weights[parents(len(self.weights), config.offspring, generator)]
-        mutation = stream(self.seed, number, Purpose.MUTATION)
-        weights = polynomial_mutation(start, mutation, config.eta, config.low, config.high, config.probability)
+            weights = self.emitter.ask(number, self._pool)
         self._open[number] = _Generation(self._first_id(number) + np.arange(len(weights)), weights)
+
+    @property
+    def _pool(self) -> NDArray[np.float32]:
+        """What offspring are made from."""
+        from_grid = self.emitter.from_grid or self.config.parents == "grid"
+        return self.grid.weights if self.grid is not None and from_grid else self.weights
 
     def _first_id(self, number: int) -> int:
         return 0 if number == 0 else self.config.population + (number - 1) * self.config.offspring
@@ -205,7 +222,10 @@ class NoveltySearch:
         config = self.config
         new = Played.joined([generation.played[part] for part in sorted(generation.played)])
         if self.grid is not None:
-            self.grid.add(generation.ids, generation.weights, new.descriptor, new.halfway, new.effort)
+            gains = self.grid.gains(new.descriptor, new.halfway, new.quality)
+            self.grid.add(generation.ids, generation.weights, new.descriptor, new.halfway, new.quality, new.effort)
+            told = (generation.weights, new.descriptor, new.quality, gains)
+            self.emitter.tell(self.closed, self._pool, *told)
         if self.played is None:
             self.ids, self.weights, self.played = generation.ids, generation.weights, new
             self.closed += 1
@@ -219,17 +239,15 @@ class NoveltySearch:
         pool = np.union1d(kept, np.arange(len(self.ids), len(ids)))
         drawn = members(pool, stream(self.seed, self.closed, Purpose.MEMBERS), config.members)
         drawn = drawn[value[drawn] > self.threshold]
-        self.archive.append(
-            ids[drawn],
-            all_.descriptor[drawn],
-            {
-                "weights": weights[drawn],
-                "action": all_.action[drawn],
-                "effort": all_.effort[drawn],
-                "novelty": value[drawn],
-                "generation": np.full(len(drawn), self.closed, np.int32),
-            },
-        )
+        payload = {
+            "weights": weights[drawn],
+            "action": all_.action[drawn],
+            "effort": all_.effort[drawn],
+            "quality": all_.quality[drawn],
+            "novelty": value[drawn],
+            "generation": np.full(len(drawn), self.closed, np.int32),
+        }
+        self.archive.append(ids[drawn], all_.descriptor[drawn], {name: payload[name] for name in self.archive.columns})
         self.ids, self.weights = ids[kept], weights[kept]
         self.played = Played(*(getattr(all_, name)[kept] for name in _PLAYED))
         self.closed += 1
@@ -246,6 +264,7 @@ class NoveltySearch:
         groups = {"population": population}
         if self.grid is not None:
             groups["grid"] = self.grid.arrays()
+        groups["emitter"] = self.emitter.state()
         # Offspring in progress cannot be sampled again, because the population has changed.
         groups["open"] = {
             f"{number}.{name}": getattr(generation, name)
@@ -269,6 +288,7 @@ class NoveltySearch:
         self.played = Played(*(population[name].copy() for name in _PLAYED)) if "effort" in population else None
         if self.grid is not None:
             self.grid.restore(groups["grid"])
+        self.emitter.restore(groups.get("emitter", {}))
         under_way = groups.get("open", {})
         self._open = {
             number: _Generation(under_way[f"{number}.ids"].copy(), under_way[f"{number}.weights"].copy())

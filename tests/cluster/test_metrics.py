@@ -112,7 +112,7 @@ def test_a_search_tells_all_of_its_rows(monkeypatch, tmp_path):
     class Stop:
         reason = ""
 
-    sizes = {"generations": 3, "population": 16, "offspring": 8}
+    sizes = {"generations": 3, "population": 16, "offspring": 8, "cells": 4}
     words = [f"method.search.{key}={value}" for key, value in sizes.items()]
     config = compose(["method=lgqd", "env=navigation", "env.length=10", "actors.n=2", "cluster=inline", *words])
     there = folder.RunFolder.create(tmp_path / "run")

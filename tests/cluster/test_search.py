@@ -16,12 +16,18 @@ from cluster.runs.folder import RunFolder
 from cluster.runs.stage import Run
 from cluster.stages.search import MOST_PIECES, WITH_THE_CALL
 from cluster.stages.search import Engine as Searching
+from envs import navigation
 from envs.navigation import PARAMETERS
 from learner.files import Superseded
 from learner.methods import Stage
+from learner.search.descriptors import descriptor
+from learner.search.elites import cell_of
+from learner.search.qualities import quality
+from learner.search.rollout import play as play_policies
 from learner.store import archive
 from learner.store.archive import Archive
 
+HOUSE = navigation.load()
 WORDS = ["method=lgqd", "env=navigation", "env.length=40", "stages=[search]", "method.search.thresholds=[0.5]"]
 
 
@@ -102,6 +108,42 @@ def test_a_search_that_lives_on_elsewhere_takes_nothing_from_the_one_that_contin
     newer.archive.verify()
     resumed = begun(path, 20)[1]
     assert (resumed.closed, len(resumed.archive), resumed.archive.digest()) == (12, held, digest)
+
+
+def scores(archive, value):
+    """Coverage, QD score and best quality of an archive of the default house, by the definitions."""
+    space = descriptor(archive.about["search"].get("descriptor", "end"))
+    room, cell = space.reachable(HOUSE), cell_of(archive.descriptors, space.cells, HOUSE.world_size)
+    best = {c: max(value[cell == c].tolist()) for c in np.unique(cell).tolist() if room[c]}
+    lowest = quality(archive.about["search"].get("quality", "calm")).lowest
+    return len(best) / room.sum(), sum(v - lowest for v in best.values()), max(best.values())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["cells=20"], ["cells=20", "descriptor=halfway", "quality=straight"], ["cells=5", "descriptor=end_halfway"]],
+)
+def test_scores_in_rows_and_results_are_those_of_archive_and_grid(tmp_path, words):
+    found = ["generations=8", "offspring=60", *words]
+    words = [*WORDS, *(f"method.search.{word}" for word in found), "cluster=inline", "run.name=a"]
+    assert run(compose([*words, f"run.folder={tmp_path}"])) == 0
+    told = json.loads((tmp_path / "a/stages/search/results.json").read_text())
+    lines = [json.loads(line) for line in (tmp_path / "a/metrics.jsonl").read_text().splitlines()]
+    last = [line for line in lines if line["kind"] == "search" and "search/generation" in line][-1]
+    assert last["search/generation"] == 8
+    for name, prefix in (("archive-0", "search/"), ("grid-0", "search/grid_")):
+        archive = Archive.read(tmp_path / "a/stages/search" / name)
+        payload = archive.rows(np.arange(len(archive)))
+        value = payload.get("quality", -payload["effort"])
+        expected = dict(zip(("coverage", "qd_score", "best_quality"), scores(archive, value), strict=True))
+        assert told[name] == pytest.approx(expected)
+        assert {key: last[prefix + key] for key in expected} == pytest.approx(told[name], rel=1e-4)  # rows are rounded
+        rollout = play_policies(HOUSE, payload["weights"], 40)
+        assert archive.descriptors.tolist() == descriptor(told["descriptor"]).describe(rollout).tolist()
+        assert value.tolist() == quality(told["quality"]).of(rollout).tolist()
+        assert ("quality" in archive.columns) == (told["quality"] != "calm")
+        assert ("descriptor" in archive.about["search"]) == (told["descriptor"] != "end")
+    assert told["grid-0"]["qd_score"] >= told["archive-0"]["qd_score"]  # it has seen all, in the same cells
 
 
 @pytest.mark.slow

@@ -21,13 +21,14 @@ from cluster.report import panels
 from envs import registry
 from learner import algorithms, histories, methods, potentials, rewards
 from learner.models import networks
+from learner.search import descriptors, emitters, qualities
 from llm_service import backends, tasks
 from tests.extending import COMMANDS, FILES, LABELS, PAGE
 
 ROOT = PAGE.parents[1]
 PACKAGES = (
     envs, wrappers, players, networks, rewards, potentials, algorithms, histories, stages, methods, tasks, backends,
-    panels, sinks,
+    panels, sinks, descriptors, qualities, emitters,
 )  # fmt: skip
 SMALL = ["cluster=inline", "policy.hidden=8", "actors.envs=4", "actors.steps=8", "evaluate.episodes=4"]
 TRAINED = ["learner.env_steps=128", "learner.minibatch=16", "evaluate.every=0", "evaluate.videos=0"]
@@ -63,7 +64,7 @@ def play(folder, words):
 
 
 def test_no_file_of_the_page_is_there_and_each_is_used(beside):
-    assert len(FILES) == 17
+    assert len(FILES) == 20
     assert not [name for name in FILES if (ROOT / name).exists()]
     assert "coin" in registry.families()
     assert "wide" in networks.names()
@@ -72,6 +73,9 @@ def test_no_file_of_the_page_is_there_and_each_is_used(beside):
     assert "count" in rewards.names()
     assert "patient" in potentials.names()
     assert "reinforce" in algorithms.names()
+    assert "turning" in descriptors.names()
+    assert "early" in qualities.names()
+    assert "blend" in emitters.names()
     assert "repeats" in histories.names()
     assert "census" in stages.names()
     assert "counting" in methods.names()
@@ -106,6 +110,10 @@ def test_what_the_examples_do_is_seen_in_their_runs(beside):
     repeats = play(beside / "r", next(words for words in COMMANDS if "method.histories.learner=repeats" in words))
     told = json.loads((repeats / "stages/histories/results.json").read_text())
     assert told["return"][-1] > 2 * told["return"][0]  # who repeats the best becomes better
+    found = play(beside / "d", next(words for words in COMMANDS if "method.search.emitter=blend" in words))
+    scores = json.loads((found / "stages/search/results.json").read_text())
+    assert (scores["descriptor"], scores["quality"], scores["reachable"]) == ("turning", "early", 400)
+    assert 0 < scores["grid-0"]["coverage"] <= 1
     patient = play(beside / "p", next(words for words in COMMANDS if "method.shaping.potential=patient" in words))
     rows = [json.loads(line) for line in (patient / "metrics.jsonl").read_text().splitlines()]
     assert any(row.get("rewards/shaping") for row in rows)

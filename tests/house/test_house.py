@@ -125,7 +125,8 @@ def test_no_wheel_is_built():
 
 
 def test_requirements_are_pinned_and_justified():
-    extras = ("requirements-mujoco.txt", "requirements-trackers.txt", "envs/procgen/requirements.txt")
+    extras = [f"requirements-{extra}.txt" for extra in ("mujoco", "pyribs", "trackers")]
+    extras.append("envs/procgen/requirements.txt")
     for name in ("requirements.txt", "requirements-dev.txt", *extras):
         for line in (ROOT / name).read_text().splitlines():
             if line.strip() and not line.startswith(("#", "-r")):

@@ -24,7 +24,8 @@ def play(weights):
     """A world that is cheap: where one ends is a smooth function of some weights."""
     descriptor = 300 + 290 * np.tanh(weights[:, :40].reshape(len(weights), 2, 20).sum(-1, dtype=np.float64))
     action = np.rint(weights[:, : 2 * STEPS] * 10).astype(np.int8).reshape(-1, STEPS, 2)
-    return Played(descriptor, descriptor[:, ::-1], action, np.square(weights[:, 100:110]).mean(1))
+    effort = np.square(weights[:, 100:110]).mean(1)
+    return Played(descriptor, descriptor[:, ::-1], action, effort, -effort)
 
 
 def search(folder, config=SMALL, batch=8, seed=3):
@@ -129,7 +130,7 @@ def test_a_resumed_search_is_the_same(tmp_path_factory, stop, ahead, order):
     again.restore(groups, record)
     assert again.evaluations <= whole.evaluations
     assert contents(run(again, order)) == contents(whole)
-    assert again.grid.effort.tolist() == whole.grid.effort.tolist()
+    assert again.grid.quality.tolist() == whole.grid.quality.tolist()
     assert again.grid.weights.tolist() == whole.grid.weights.tolist()
 
 
@@ -147,26 +148,41 @@ def test_what_is_told_twice_or_of_nothing_changes_nothing(tmp_path):
 @given(
     st.lists(st.tuples(*[st.integers(0, 99)] * 4, st.integers(0, 5)), min_size=1, max_size=60), st.sampled_from([1, 2])
 )
-def test_a_grid_keeps_the_least_effort_of_each_way_to_each_end(entries, halfway):
-    grid, best = Elites(5, halfway, 100.0, 1), {}
+def test_a_grid_keeps_the_best_of_each_way_to_each_end(entries, halfway):
+    bounds = np.array([[0.0, 100.0]] * 2)
+    grid, best = Elites(5, halfway, bounds, 100.0, 1), {}
     for start in range(0, len(entries), 7):
         part = np.array(entries[start : start + 7], np.float64)
-        ids = np.arange(start, start + len(part))
-        grid.add(ids, ids[:, None].astype(np.float32), part[:, :2], part[:, 2:4], part[:, 4].astype(np.float32))
-        for i, (x, y, u, v, e) in zip(ids.tolist(), part.astype(int).tolist(), strict=True):
+        ids, quality = np.arange(start, start + len(part)), part[:, 4].astype(np.float32)
+        status, value = grid.gains(part[:, :2], part[:, 2:4], quality)
+        grid.add(ids, ids[:, None].astype(np.float32), part[:, :2], part[:, 2:4], quality, -quality)
+        before = dict(best)
+        for i, (x, y, u, v, q) in zip(ids.tolist(), part.astype(int).tolist(), strict=True):
             cell = (v * halfway // 100 * halfway + u * halfway // 100) * 25 + y // 20 * 5 + x // 20
-            if cell not in best or e < best[cell][0]:
-                best[cell] = (e, i)
-    assert {c: (e, i) for c, e, i in zip(grid.cell, grid.effort, grid.id, strict=True)} == best
+            gain = q - before[cell][0] if cell in before else q
+            assert (status[i - start], value[i - start]) == (2 if cell not in before else int(gain > 0), gain)
+            if cell not in best or q > best[cell][0]:
+                best[cell] = (q, i)
+    assert {c: (q, i) for c, q, i in zip(grid.cell, grid.quality, grid.id, strict=True)} == best
     assert grid.weights[:, 0].tolist() == grid.id.tolist()
-    again = Elites(5, halfway, 100.0, 1)
+    assert grid.descriptor.tolist() == [[float(n) for n in entries[i][:2]] for i in grid.id]
+    assert (grid.effort == -grid.quality).all()
+    again = Elites(5, halfway, bounds, 100.0, 1)
     again.restore(grid.arrays())
+    one = np.full(1, 9, np.float32)
     for each in (grid, again):
-        each.add(
-            np.array([99]), np.full((1, 1), 99, np.float32), *[np.full((1, 2), 50.0)] * 2, np.full(1, -1, np.float32)
-        )
+        each.add(np.array([99]), np.full((1, 1), 99, np.float32), *[np.full((1, 2), 50.0)] * 2, one, one)
     assert 99 in grid.id
     assert (again.cell.tolist(), again.weights.tolist()) == (grid.cell.tolist(), grid.weights.tolist())
+
+
+@given(st.lists(st.lists(st.integers(-5, 25), min_size=4, max_size=4), min_size=1, max_size=20))
+def test_cells_of_four_numbers_are_as_counted_by_hand(rows):
+    low, high = np.array([0.0, 0.0, -5.0, 10.0]), np.array([20.0, 10.0, 15.0, 20.0])
+    found = cell_of(np.array(rows, np.float64), 5, high, low)
+    for row, number in zip(rows, found.tolist(), strict=True):
+        at = [min(4, max(0, int((v - lo) * 5 // (hi - lo)))) for v, lo, hi in zip(row, low, high, strict=True)]
+        assert number == at[0] + 5 * at[1] + 25 * at[2] + 125 * at[3]
 
 
 def test_cells_hold_the_outermost_too():
@@ -179,7 +195,12 @@ def test_cells_hold_the_outermost_too():
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"), [({"cells": 900, "halfway": 4}, "at most 10,000,000"), ({"parents": "grid"}, "needs a grid")]
+    ("words", "sentence"),
+    [
+        ({"cells": 900, "halfway": 4}, "at most 10,000,000"),
+        ({"cells": 60, "descriptor": "end_halfway"}, "12,960,000 cells, as there are 4 numbers"),
+        ({"parents": "grid"}, "needs a grid"),
+    ],
 )
 def test_a_grid_that_cannot_be_is_a_sentence(words, sentence):
     with pytest.raises(ValueError, match=sentence):
@@ -209,6 +230,7 @@ def test_a_player_tells_what_the_simulator_does():
     assert played.halfway.tolist() == expected["pose"][:, 29, :2].tolist()  # after 30 of 60 steps
     np.testing.assert_allclose(played.action / 10, expected["action"], atol=1e-6)
     np.testing.assert_allclose(played.effort, np.square(expected["action"]).mean((1, 2)), rtol=1e-5)
+    assert (played.quality == -played.effort).all()
 
 
 @settings(max_examples=20, deadline=None)

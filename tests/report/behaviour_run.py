@@ -13,9 +13,13 @@ import yaml
 
 from cluster.metrics.following import ARMS
 from envs import navigation
+from envs.navigation import PARAMETERS, TENTHS
 from learner.behaviours import trials
 from learner.behaviours.baselines import BASELINES
+from learner.behaviours.gather import GatherConfig, gather
+from learner.behaviours.table import Behaviours
 from learner.behaviours.trials import Trial
+from learner.search.novelty_search import columns
 from learner.store.archive import Archive
 
 STEPS, SAMPLES = 40, 3
@@ -84,7 +88,12 @@ def write_behaviours(
     """One run folder with finished stages; `origin` is what `from` says. The language model judged the last trials."""
     folder.mkdir(parents=True)
     method = {"name": "lgqd", "judge": {"rubric": ["places visited", "order"]}, "ablate": ablate}
-    config = {"method": method, "env": {"id": "navigation/House", "map": house}, "seed": seed, "from": origin}
+    config = {
+        "method": method,
+        "env": {"id": "navigation/House", "map": house, "length": STEPS},
+        "seed": seed,
+        "from": origin,
+    }
     (folder / "config.yaml").write_text(yaml.safe_dump(config | {"run": {"name": folder.name, "folder": "runs"}}))
     (folder / "status.json").write_text(json.dumps({"state": "done"}))
     for stage in stages:
@@ -93,6 +102,9 @@ def write_behaviours(
         (place / "manifest.json").write_text("{}")
         if stage == "split":
             trials.save(asked(count, texts), place)
+            if "merge" in stages:
+                parts = np.arange(len(Behaviours.load(folder / "stages/merge")), dtype=np.int8) % 4
+                (place / "parts.safetensors").write_bytes(safetensors.numpy.save({"part": parts}))
         elif stage == "deploy":
             (place / "episodes.safetensors").write_bytes(safetensors.numpy.save(arrays(count, seed)))
             (place / "results.json").write_text(json.dumps(results(count, right, ARMS[ablate])))
@@ -103,16 +115,34 @@ def write_behaviours(
             (place / "judgements.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         elif stage == "search":
             write_archive(place / "archive-0", seed)
+        elif stage == "merge":
+            archive = Archive.read(folder / "stages/search/archive-0")
+            how = GatherConfig(copies=1, twin=0.0)
+            gather([archive], navigation.load(), STEPS, how, 0, place, {"archives": [archive.digest()]})
+        elif stage == "describe":
+            ids = Behaviours.load(folder / "stages/merge").id.tolist()
+            told = [{"id": i, "text": f"{texts[k % len(texts)]} ({i})", "true": k % 3 > 0} for k, i in enumerate(ids)]
+            (place / "texts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in told))
     return folder
 
 
 def write_archive(place: Path, seed: int) -> None:
-    """60 behaviours of generations 0 to 9; those of generation g end in column g of a grid of 20 by 20."""
+    """60 behaviours of generations 0 to 9; those of generation g end in column g of a grid of 20 by 20. Their policies
+    are of other behaviours."""
     draw = np.random.default_rng(seed)
     generation = np.repeat(np.arange(10), 6).astype(np.int32)
     ends = np.stack([30.0 * generation + 45, draw.uniform(60, 540, 60)], 1)
-    archive = Archive(place, 2, {"generation": ("int32", ())}, {"threshold": 0.5})
-    archive.append(np.arange(60, dtype=np.int64), ends, {"generation": generation})
+    archive = Archive(place, 2, columns(PARAMETERS, STEPS), {"threshold": 0.5})
+    weights = draw.normal(0, 0.4, (60, PARAMETERS)).astype(np.float32)
+    action = navigation.rollout(navigation.load(), None, weights, STEPS)["action"]
+    payload = {
+        "weights": weights,
+        "action": np.rint(action * TENTHS).astype(np.int8),
+        "effort": draw.uniform(0, 16, 60).astype(np.float32),
+        "novelty": np.ones(60),
+        "generation": generation,
+    }
+    archive.append(np.arange(60, dtype=np.int64), ends, payload)
     archive.flush()
 
 

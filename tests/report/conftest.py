@@ -175,7 +175,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(plots, name, lambda *_, title, **__: Markup(f"<svg aria-label={title!r}></svg>"))
 
 
-VOID = {"meta", "img", "br", "use"}
+VOID = {"meta", "img", "br", "use", "input"}
 
 
 class Page(HTMLParser):

@@ -1,19 +1,18 @@
 """What a report says of behaviours asked for in words: how near they came, how well they obeyed, how they look.
 
     stages/deploy/results.json ──> headline, tables of results          (arms: means over seeds)
+    report/archive_sections.py ──> scores, maps and a browser of archives  (of the first run)
     report/deployed.py ──> ways through the house, distances, agreement   (of the first run)
-    stages/search/archive-* ──> cells reached over generations, ends    (of the first run)
 
 A run shows what it worked with, also where `from` names another run. The first episode of a trial counts as single.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cluster.metrics.statistics import Estimate, spread_name
 from cluster.report import deployed, house_plan, plots
@@ -41,7 +40,6 @@ from cluster.runs.run_data import Run, between, number, read_mapping, seeds
 from llm_service.errors import UsageError
 
 SUBJECT, ORDER = "behaviours", 10
-CELLS = 20  # along each side of the house, to count where behaviours end
 BINS = 30  # of the distances
 SHOWN = {"nearer than 9 of 10": 0.1, "in the middle": 0.5, "farther than 9 of 10": 0.9}
 """Which trials are drawn: by the share of trials whose single episode ends nearer to the target."""
@@ -98,7 +96,9 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
             parts += [_ways(found, note), _distances(found, note), agreement_section(found, note)]
     except UsageError as error:
         parts.append(section("Episodes", text(f"They cannot be shown: {error}.")))
-    return join(*parts, _archives(first, note))
+    from cluster.report.archive_sections import archive_sections  # here: most reports need no tables
+
+    return join(*parts, archive_sections(first, note))
 
 
 def _results(groups: Arms) -> str:
@@ -212,59 +212,3 @@ def _distances(found: Deployed, note: str) -> str:
     caption = f"Distance from the target in % of the house's diagonal: how many of {len(found.trials):,} trials."
     svg = plots.curves("distances", lines, title=caption, x_label="% of the diagonal", zero=True)
     return section("Distances", figure(svg, caption), note)
-
-
-def _archives(run: Run, note: str) -> str:
-    """How the archives grew, and where their behaviours end; "" where nothing was searched."""
-    try:
-        found = list(_read_archives(run))
-        scene = deployed.read_house(run)
-    except UsageError as error:
-        return section("Archive", text(f"It cannot be shown: {error}."))
-    if not found:
-        return ""
-    lines, ends, largest = [], [], 1.0
-    for i, (label, generation, descriptor) in enumerate(found):
-        x, y = _reached(generation, descriptor, scene.house.world_size)
-        lines.append(plots.Line(label, x, y, colour=i, dash=i))
-        ends.append(descriptor)
-        largest = max(largest, float(y[-1]))
-    caption = f"Cells reached over generations, of a grid of {CELLS} by {CELLS} whose walls nothing reaches."
-    svg = plots.curves("coverage", lines, title=caption, x_label="generation", zero=True)
-    every = np.concatenate(ends)
-    dots = house_plan.dots(scene, every, plots.COLOURS[0])
-    picture = house_plan.drawing(scene, [dots], "where behaviours of the archive end in the house")
-    seen = f"Where {len(every):,} behaviours of {len(found)} archive{'s' * (len(found) > 1)} end."
-    return section("Archive", grid("plots", [figure(svg, caption), figure(picture, seen)]), note)
-
-
-def _read_archives(run: Run) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.float64]]]:
-    """Of each archive its name, and the generation [N] and the end [N, 2] of its behaviours.
-
-    Raises:
-        UsageError: one is damaged.
-    """
-    from learner.store.archive import Archive  # here: most reports need no tables
-    from learner.store.owned import index_of
-
-    folder = find_stage(run, "search")
-    for place in sorted(folder.glob("archive-*"), key=lambda p: (len(p.name), p.name)) if folder else []:
-        if index_of(place):
-            archive = Archive.read(place)
-            label = f"threshold {archive.about.get('threshold', '?')}"
-            if len(archive):
-                yield label, archive.rows(np.arange(len(archive)), ["generation"])["generation"], archive.descriptors
-
-
-def _reached(
-    generation: NDArray[np.int64], descriptor: NDArray[np.float64], size: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Generations and the number of cells reached by then, a point wherever one more is."""
-    from learner.search.elites import cell_of
-
-    order = np.argsort(generation, kind="stable")
-    first = order[np.unique(cell_of(descriptor[order], CELLS, size), return_index=True)[1]]
-    when, new = np.unique(generation[first], return_counts=True)
-    x, y = when.astype(np.float64), np.cumsum(new).astype(np.float64)
-    last = float(generation.max())
-    return (np.append(x, last), np.append(y, y[-1])) if last > x[-1] else (x, y)

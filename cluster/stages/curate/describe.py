@@ -36,12 +36,12 @@ def run(work: BehaviourStage) -> Outcome | None:
     questions = [(line, n) for line in annotations for n in range(settings.texts)]
     ends = _ends(work) if settings.coordinates else {}
     texts: list[dict[str, Any]] = []
-    failed = untrue = 0
+    failed, untrue, why = 0, 0, ""
     for begin in range(0, len(questions), settings.batch):
         part = questions[begin : begin + settings.batch]
         for answer, line, n, style in _describe(work, part):
             if not answer.ok:
-                failed += 1
+                failed, why = failed + 1, answer.reason
                 continue
             text = answer.value["caption"]
             true = words.is_true(work.scene, text, line["route"], set(line["last"]))
@@ -53,7 +53,8 @@ def run(work: BehaviourStage) -> Outcome | None:
         if work.stop.reason:
             return None
     if len(texts) == untrue:
-        raise RunError("no behaviour could be described: see 'launch.py llm cost', or choose another model")
+        why = why or f"all {untrue:,} texts are untrue"
+        raise RunError(f"no behaviour could be described: {why}; choose another model, or see 'launch.py llm cost'")
     work.write_lines(TEXTS, texts)
     told = f"describe: {len(texts):,} texts of {len(annotations):,} behaviours, {failed:,} failed, "
     told += f"{untrue:,} are not true and are left out"

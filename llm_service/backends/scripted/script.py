@@ -204,7 +204,8 @@ class Script:
 
         Actions tell ways, such as "drive north east"; goals are in order of time.
         """
-        ways = [next((way for way in WAYS if action.endswith(f" {way}")), "") for action in actions]
+        longest = sorted(WAYS, key=len, reverse=True)  # north east is not east
+        ways = [next((way for way in longest if action.endswith(f" {way}")), "") for action in actions]
         turns = [""]
         for goal, following in pairwise(goals):
             at, then = (self._reached_at(each, observations) for each in (goal, following))

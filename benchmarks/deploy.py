@@ -47,7 +47,7 @@ ASKED = 4
 ASKED_TOGETHER = 3
 """Steps at which the batched peer acts in a round."""
 AT_ONCE = 8
-"""Robots that it computes at once: the fastest here of 8, 16 and 64."""
+"""Robots of about equally long texts that it computes at once, so that little is padded."""
 APART = 0.5 / TENTHS + 1e-3
 """Tolerance of actions, in world units: ours are rounded to tenths, as a store has them."""
 

@@ -54,7 +54,7 @@ MODEL = BehaviourConfig(width=360, layers=2, heads=4, layout="separate", dropout
 CONFIG = SequenceConfig(stride=1, batch=BATCH, warmup=0, learning_rate=1e-3, steps=10_000, model=MODEL)
 
 BUCKET = 3264
-"""Tokens of a part of the bucketed peer's batches, padding included, at most: the fastest here of 816, 1632 and 3264."""
+"""Tokens of a part of the bucketed peer's batches, padding included, at most: as many as ROWS of the longest have."""
 
 Precision = Literal["float32", "bfloat16"]
 Peer = Literal["float32", "bfloat16", "bucketed"]

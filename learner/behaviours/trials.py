@@ -5,8 +5,9 @@
                                 first, so that only the text tells which route
 
 Each is asked in the describer's words, in words that the describer never uses, and in sentences of another grammar,
-whose order of words is not the order of the route; from the map's start and from a nearby one. The two texts of a `how` pair share target, start and noise, so whatever differs between their episodes
-comes from the text. This separates language from the goal's coordinates, as users in Salehi and Doncieux wished.
+whose order of words is not the order of the route; from the map's start and from a nearby one. The two texts of a
+`how` pair share target, start and noise, so whatever differs between their episodes comes from the text. This separates
+language from the goal's coordinates, as users in Salehi and Doncieux wished.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def paraphrased(wanted: Sequence[str], number: int, other_names: Mapping[str, Se
 
 
 def _renamed(place: str, number: int, other_names: Mapping[str, Sequence[str]]) -> str:
-    """"couch" of "sofa", "crimson tile" of "red tile"; the number selects one of several names."""
+    """ "couch" of "sofa", "crimson tile" of "red tile"; the number selects one of several names."""
     name = place if place in other_names else place.removesuffix(" tile")
     others = other_names.get(name, (name,))
     return others[number % len(others)] + place.removeprefix(name)

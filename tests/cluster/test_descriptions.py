@@ -1,4 +1,4 @@
-"""What describers and judges are told and say: plans, synonyms, directions, ends, and descriptions that are replayed."""
+"""What describers and judges are told and say: plans, synonyms, directions, ends, and recordings."""
 
 import asyncio
 import dataclasses
@@ -114,7 +114,7 @@ def test_a_judge_answers_questions_before_it_gives_points():
 
 
 def test_without_options_texts_are_what_they_were_before_there_were_any():
-    """Recorded with the describer that knew no plan, no synonyms and no directions: it said the same to every letter."""
+    """Recorded with the describer that knew no plan, no synonyms and no directions: it said the same, to the letter."""
     _, said = captions(drives())
     assert hashlib.blake2b(json.dumps(said).encode(), digest_size=8).hexdigest() == "a4419076e219adf4"
     assert said[1] == "caption: Go to the stove, then go to the yellow tile, then go to the pink tile."

@@ -1,8 +1,8 @@
 """From archives to what is learned from: gathering, clusters, words, trials, baselines, agreement."""
 
 import itertools
-import re
 import json
+import re
 
 import numpy as np
 import pytest

@@ -5,10 +5,14 @@ then three tokens for each of 400 steps. One thread, CPU time, float32; our side
 
     argmax    64 prompts (`--quick`: 16), each for a robot of its own, whole episodes, actions a second
 
-    recompute    as published: one robot at a time, and for each action all 1,426 tokens anew, padding included. An
-                 action costs the same at every step, so the peer computes a few, at steps spread over the episode
+    recompute            as published: one robot at a time, and for each action all 1,426 tokens anew, padding
+                         included. An action costs the same at every step, so the peer computes a few, at steps spread
+                         over the episode
+    recompute_batched    as many robots at once as ours, padded to the longest text and the step so far; again a few
+                         steps, in the middles of equal parts of the episode
+    cache_one            one robot with cached keys and values, a whole episode
 
-The peer receives the observations and actions of our episode so far. It must choose the same action, to 1e-3 of a
+Each peer receives the observations and actions of our episode so far. It must choose the same actions, to 1e-3 of a
 world unit.
 
 Limit: reading keys and values, 8 MB a robot at the end of an episode, takes as long as all other work.
@@ -18,6 +22,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +31,7 @@ from numpy.typing import NDArray
 
 from actors.behaviours.deploy import deploy
 from benchmarks.measure import Case, DifferentOutputs, Options, Report, compare
-from benchmarks.peers.padded_transformer import padded
+from benchmarks.peers.padded_transformer import cached, padded
 from envs.navigation import TENTHS, load, simulate
 from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Demonstrations
 from learner.models.sequence.choice import Choice
@@ -39,6 +44,10 @@ CONFIG = BehaviourConfig(
 VOCABULARY, LONGEST_TEXT, LENGTH = 1500, 226, 400
 ASKED = 4
 """Actions that the peer computes in a round."""
+ASKED_TOGETHER = 3
+"""Steps at which the batched peer acts in a round."""
+AT_ONCE = 8
+"""Robots of about equally long texts that it computes at once, so that little is padded."""
 APART = 0.5 / TENTHS + 1e-3
 """Tolerance of actions, in world units: ours are rounded to tenths, as a store has them."""
 
@@ -60,7 +69,11 @@ class Match:
     def __init__(self, model: BehaviourModel, prompts: int) -> None:
         random = np.random.default_rng(0)
         self.model, self.peer, self.house = model, copy.deepcopy(model), load()
-        padded(self.peer, model.longest[0] + model.longest[1] * model.tokens_per_step)  # always padded to the longest
+        self.batched, self.single = copy.deepcopy(model), copy.deepcopy(model)
+        most = model.longest[0] + model.longest[1] * model.tokens_per_step
+        padded(self.peer, most)  # always padded to the longest
+        padded(self.batched)  # to the longest of its batch
+        cached(self.single, most)
         lengths = random.integers(model.longest[0] // 20 + 1, model.longest[0] + 1, prompts)
         self.texts = [random.integers(0, model.vocabulary, n) for n in lengths]
         self.target = (random.random((prompts, 2)) * self.house.world_size).astype(np.float32)
@@ -102,9 +115,53 @@ class Match:
                 actions.append(self.peer.choose(features, Choice("argmax"), np.zeros((1, 2)))[0].clip(-4, 4))
         seconds = time.process_time() - begun
         for step, action, (_, ours) in zip(steps, actions, told, strict=True):
-            if not np.abs(action - ours).max() <= APART:
-                raise DifferentOutputs(f"the action at step {step}: ours is {ours}, the peer's {action}")
+            _assert_equal(step, action, ours)
         return len(steps) / seconds
+
+    def play_recompute_batched(self) -> float:
+        """Actions a second of the peer that drives all robots at once, without a cache.
+
+        Raises:
+            DifferentOutputs: it chooses another action than ours.
+        """
+        steps = ((np.arange(ASKED_TOGETHER) + 0.5) * self.length / ASKED_TOGETHER).astype(int).tolist()
+        order = np.argsort([len(text) for text in self.texts], kind="stable").tolist()
+        groups = [order[begin : begin + AT_ONCE] for begin in range(0, len(order), AT_ONCE)]
+        told = [(step, [self._told(prompt, step) for prompt in group]) for step in steps for group in groups]
+        batches = [(step, _together([shown for shown, _ in group]), group) for step, group in told]
+        found = []
+        begun = time.process_time()
+        with torch.no_grad():
+            for step, shown, group in batches:
+                features = self.batched(shown)[step :: step + 1]  # the last step of each robot
+                found.append(self.batched.choose(features, Choice("argmax"), np.zeros((len(group), 2))).clip(-4, 4))
+        seconds = time.process_time() - begun
+        for actions, (step, _, group) in zip(found, batches, strict=True):
+            for action, (_, ours) in zip(actions, group, strict=True):
+                _assert_equal(step, action, ours)
+        return len(steps) * len(self.texts) / seconds
+
+    def play_cache_one(self) -> float:
+        """Actions a second of the peer that drives one robot with cached keys and values, over a whole episode.
+
+        Raises:
+            DifferentOutputs: it chooses another action than ours.
+        """
+        prompt = int(np.random.default_rng([2, self.round]).integers(len(self.texts)))
+        shown, _ = self._told(prompt, self.length - 1)
+        driven, model, found = self.found["action"][prompt, 0], self.single, []
+        begun = time.process_time()
+        cache = model.begin([self.texts[prompt]])
+        code = model.target_code(self.target[prompt, None])
+        for step in range(self.length):
+            previous = driven[None, step - 1] if step else None
+            sensors = shown.sensors[None, step]
+            chosen = model.act(cache, step, code, sensors, previous, Choice("argmax"), np.zeros((1, 2)))
+            found.append(chosen[0].clip(-4, 4))
+        seconds = time.process_time() - begun
+        for step, (action, ours) in enumerate(zip(found, driven, strict=True)):
+            _assert_equal(step, action, ours)
+        return self.length / seconds
 
     def _told(self, prompt: int, step: int) -> tuple[Demonstrations, NDArray[np.float32]]:
         """Our episode up to a step, and our action at that step."""
@@ -122,8 +179,31 @@ class Match:
         return shown, action[step]
 
 
+def _assert_equal(step: int, action: NDArray[np.float32], ours: NDArray[np.float32]) -> None:
+    if not np.abs(action - ours).max() <= APART:
+        raise DifferentOutputs(f"the action at step {step}: ours is {ours}, the peer's {action}")
+
+
+def _together(shown: Sequence[Demonstrations]) -> Demonstrations:
+    """Episodes as one batch."""
+    return Demonstrations(
+        tokens=np.concatenate([each.tokens for each in shown]),
+        texts=[n for each in shown for n in each.texts],
+        target=np.concatenate([each.target for each in shown]),
+        sensors=np.concatenate([each.sensors for each in shown]),
+        actions=np.concatenate([each.actions for each in shown]),
+        steps=[n for each in shown for n in each.steps],
+    )
+
+
 def run(options: Options) -> Report:
     match: Any = Match(build(), 16 if options.quick else 64)
-    case = Case("deploy", "argmax", "actions", frozenset({"recompute"}))
-    case.notes["recompute"] = f"{len(match.texts)} robots, {LENGTH} steps"
-    return compare(case, match.play_ours, {"recompute": match.play_recompute}, options)
+    peers = {
+        "recompute": match.play_recompute,
+        "recompute_batched": match.play_recompute_batched,
+        "cache_one": match.play_cache_one,
+    }
+    case = Case("deploy", "argmax", "actions", frozenset({"recompute_batched", "cache_one"}))
+    for name in peers:
+        case.notes[name] = f"{len(match.texts)} robots, {LENGTH} steps"
+    return compare(case, match.play_ours, peers, options)

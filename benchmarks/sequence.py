@@ -5,7 +5,8 @@ tokens a step. Sequences are on average half as long as the longest of their bat
 tokens count. Both sides begin with the same weights and take the same batches in the same order; ours reads them from a
 store of episodes, the peers have them in memory. Peers are nanoGPT's loop: pad, fused attention, `AdamW(fused=True)`.
 
-    half_filled    ours in bfloat16, against the peer in bfloat16 and in float32
+    half_filled    ours in bfloat16, against the peer in bfloat16 and in float32, and in bfloat16 with buckets: a batch
+                   sorted by length, in parts of about equally many tokens, each padded to its own longest
     filled         all sequences equally long: the gain without any padding to save
 
 In each round the losses of both sides are compared, step by step.
@@ -20,11 +21,13 @@ import copy
 import dataclasses
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from benchmarks.measure import Case, DifferentOutputs, Options, Report, Skip, compare
@@ -50,7 +53,11 @@ APART = {"float32": 1e-3, "bfloat16": 2e-2}
 MODEL = BehaviourConfig(width=360, layers=2, heads=4, layout="separate", dropout=0.0, device="cpu")
 CONFIG = SequenceConfig(stride=1, batch=BATCH, warmup=0, learning_rate=1e-3, steps=10_000, model=MODEL)
 
+BUCKET = 3264
+"""Tokens of a part of the bucketed peer's batches, padding included, at most: as many as ROWS of the longest have."""
+
 Precision = Literal["float32", "bfloat16"]
+Peer = Literal["float32", "bfloat16", "bucketed"]
 
 
 def record(
@@ -98,6 +105,17 @@ def record(
 def lengths(batch: list[Demonstrations], each: int) -> list[int]:
     """Tokens of each sequence, with `each` tokens a step."""
     return [text + each * steps for part in batch for text, steps in zip(part.texts, part.steps, strict=True)]
+
+
+def buckets(rows: NDArray[np.intp], lengths: list[int], most: int) -> list[NDArray[np.intp]]:
+    """A batch sorted by length, the shortest first, in parts that have at most `most` tokens once each is padded to
+    its own longest; a part has at least one sequence."""
+    parts: list[list[int]] = []
+    for k in np.argsort(lengths, kind="stable").tolist():
+        if not parts or (len(parts[-1]) + 1) * lengths[k] > most:
+            parts.append([])
+        parts[-1].append(k)
+    return [rows[part] for part in parts]
 
 
 class Padded:
@@ -151,9 +169,14 @@ class Match:
         setup = record(folder / "store", case)
         update = {"model": MODEL.model_copy(update={"precision": precision})}
         self.ours = SequenceFitter(SequenceSetup(**{**vars(setup), "config": setup.config.model_copy(update=update)}))
-        self.peers: dict[Precision, Padded] = {each: Padded(self.ours, each) for each in ("bfloat16", "float32")}
+        self.peers: dict[Peer, Padded] = {
+            "bfloat16": Padded(self.ours, "bfloat16"),
+            "float32": Padded(self.ours, "float32"),
+            "bucketed": Padded(self.ours, "bfloat16", by_part=True),
+        }
         self.data = EpisodeStore(setup.store)
         self.batches: list[list[Demonstrations]] = []
+        self.bucketed: list[list[Demonstrations]] = []
         self.losses: list[float] = []
         self.fills: list[float] = []
         self.tokens = 0
@@ -172,12 +195,14 @@ class Match:
     def play_ours(self, steps: int = STEPS) -> float:
         """Tokens a second."""
         step, fitter = self.ours.step, self.ours
-        self.batches, self.tokens = [], 0
+        self.batches, self.bucketed, self.tokens = [], [], 0
         for fitter.step in range(step, step + steps):
             rows = fitter.batch(fitter.step)
             parts = [fitter.data.read(rows[begin : begin + ROWS]) for begin in range(0, len(rows), ROWS)]
             self.batches.append(parts)
-            self.tokens += sum(lengths(parts, fitter.model.tokens_per_step))
+            own = lengths(parts, fitter.model.tokens_per_step)
+            self.bucketed.append([fitter.data.read(part) for part in buckets(rows, own, BUCKET)])
+            self.tokens += sum(own)
         fitter.step = step
         self.fills.append(self.fill())
         begun = time.process_time()
@@ -186,19 +211,19 @@ class Match:
         self.losses = [loss for loss, _, _ in found]
         return self.tokens / seconds
 
-    def play(self, precision: Precision) -> float:
+    def play(self, peer: Peer) -> float:
         """Tokens a second of the peer.
 
         Raises:
             DifferentOutputs: its losses differ from ours.
         """
         begun = time.process_time()
-        losses = [self.peers[precision].learn(batch) for batch in self.batches]
+        losses = [self.peers[peer].learn(batch) for batch in (self.bucketed if peer == "bucketed" else self.batches)]
         seconds = time.process_time() - begun
-        apart = APART["float32" if precision == self.ours.config.model.precision == "float32" else "bfloat16"]
+        apart = APART["float32" if peer == self.ours.config.model.precision == "float32" else "bfloat16"]
         for step, (own, theirs) in enumerate(zip(self.losses, losses, strict=True)):
             if not abs(own - theirs) <= apart * abs(theirs):
-                raise DifferentOutputs(f"loss of step {step}: ours is {own}, the peer's in {precision} {theirs}")
+                raise DifferentOutputs(f"loss of step {step}: ours is {own}, the peer's in {peer} {theirs}")
         return self.tokens / seconds
 
 
@@ -207,7 +232,10 @@ def run(options: Options) -> Report:
     for case in CASES:
         if not options.wants(case):
             continue
-        peers = ("padded_bf16", "padded_fp32")
+        names: dict[str, Peer] = {"padded_bf16": "bfloat16", "padded_fp32": "float32"}
+        if case == "half_filled":  # equal lengths have nothing to sort
+            names["bucketed_bf16"] = "bucketed"
+        peers = tuple(names)
         if not has_bfloat16() or (options.quick and case == "filled"):
             reason = "left out of --quick" if has_bfloat16() else "this processor does not multiply bfloat16 numbers"
             report.skips += [Skip("sequence", case, "tokens", peer, reason) for peer in peers]
@@ -216,10 +244,7 @@ def run(options: Options) -> Report:
             match = Match(case, "bfloat16", Path(folder))
             about = Case("sequence", case, "tokens", frozenset(peers if case == "half_filled" else ()))
             match.warm_up()
-            turns = {
-                "padded_bf16": lambda m=match: m.play("bfloat16"),
-                "padded_fp32": lambda m=match: m.play("float32"),
-            }
+            turns = {name: partial(match.play, peer) for name, peer in names.items()}
             found = compare(about, match.play_ours, turns, options)
             note = f"{np.mean(match.fills):.2f} of the padded tokens are real"
             report.add(Report([dataclasses.replace(row, note=note) for row in found.rows], found.skips))

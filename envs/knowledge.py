@@ -59,6 +59,8 @@ class Knowledge(TypedDict):
     dissent: NotRequired[dict[str, float]]  # of yes/no questions in full: the share of people who say otherwise
     symbols: NotRequired[dict[str, dict[str, int]]]  # numbers in symbolic observations, by channel in its order
     views: NotRequired[dict[str, str]]  # what a field of whole numbers is, in words, by its name
+    plan: NotRequired[list[str]]  # lines about where everything is, for prompts about whole behaviours
+    other_names: NotRequired[dict[str, list[str]]]  # everyday words for its things, by the word in slots
     corpus: NotRequired[list[str]]  # captions, missions, names of actions: samples, distinct, in a fixed order
 
 

@@ -73,20 +73,26 @@ class World(Part):
     """Names of the numbers in its symbolic observations, by channel, for written code."""
     views: dict[str, str] = Field(default={})
     """Description of a symbolic observation, by the name of its field: for callers, who include it in questions."""
+    plan: list[str] = Field(default=[])
+    """Where everything is, line by line; prompts of tasks about whole behaviours show it."""
+    other_names: dict[str, list[str]] = Field(default={})
+    """Everyday words for its things, by the word in slots, for captions in other words."""
     corpus: list[str] = Field(default=[])
     """Sample sentences from its captions and missions, in a fixed order."""
 
     @property
     def digest(self) -> str:
         """Content hash: prompts show the environment, so it is part of every task's key."""
-        return digest(
-            self.model_dump_json(exclude={"corpus": True, "synonyms": True, "views": True, "dissent": True} | CALLERS)
-        )
+        hidden = {"corpus": True, "synonyms": True, "views": True, "dissent": True}
+        return digest(self.model_dump_json(exclude=hidden | CALLERS | self._lacking("plan", "other_names")))
 
     def rules(self) -> str:
         """Everything that rule-based answers may use, as JSON."""
-        unknown = {} if self.dissent else {"dissent": True}  # environments without any keep their models' names
-        return self.model_dump_json(exclude=CALLERS | unknown)
+        return self.model_dump_json(exclude={"plan": True} | CALLERS | self._lacking("dissent", "other_names"))
+
+    def _lacking(self, *fields: str) -> dict[str, Any]:
+        """Those of some fields that are empty: environments without them keep their keys and their models' names."""
+        return {name: True for name in fields if not getattr(self, name)}
 
 
 CALLERS: dict[str, Any] = {"endings": True, "goals": {"__all__": {"premise", "wanted"}}}

@@ -49,6 +49,55 @@ class PaddedDecoder(nn.Module):
         return seen.transpose(1, 2).reshape(rows, length, width // 3)
 
 
+class CachedDecoder(PaddedDecoder):
+    """Acts in the usual way: keys and values of one sequence in buffers of the longest length, a new token at a time
+    attends to what they hold so far.
+
+    Args:
+        decoder: the source of the layers.
+        capacity: tokens of the longest sequence.
+    """
+
+    def __init__(self, decoder: Any, capacity: int) -> None:
+        super().__init__(decoder)
+        each = decoder.blocks[0].qkv.weight.shape[1] // decoder.heads
+        # [layer, keys or values, one sequence, head, token, width of a head]
+        self.kept = torch.zeros(len(decoder.blocks), 2, 1, decoder.heads, capacity, each)
+        self.length = 0
+
+    def begin(self, tokens: Tensor, lengths: Sequence[int]) -> CachedDecoder:
+        """Like `Decoder.begin`, of one prompt: the cache is this decoder's own."""
+        if len(lengths) != 1:
+            raise ValueError(f"this cache is of one sequence: got {len(lengths)}")
+        self.length = 0
+        self.extend(tokens[None], self)
+        return self
+
+    def extend(self, tokens: Tensor, cache: CachedDecoder) -> Tensor:
+        """Like `Decoder.extend`, of one row [1, n, width]."""
+        n, begin = tokens.shape[1], self.length
+        self.length = begin + n
+        # Of n new tokens each sees all before it; a single one sees all that there is.
+        mask = None if n == 1 else torch.ones(n, self.length, dtype=torch.bool).tril(begin)
+        x = tokens
+        for layer, block in enumerate(self.blocks):
+            split = block.qkv(block.norm(x)).view(1, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            self.kept[layer, :, :, :, begin : self.length] = split[1:]
+            keys, values = self.kept[layer, :, :, :, : self.length]
+            seen = scaled_dot_product_attention(split[0], keys, values, attn_mask=mask)
+            x = x + block.out(seen.transpose(1, 2).reshape(1, n, -1))
+            x = x + block.down(nn.functional.gelu(block.up(block.wide_norm(x))))
+        last: Tensor = self.norm(x[:, -1])
+        return last
+
+
+def cached(model: BehaviourModel, capacity: int) -> CachedDecoder:
+    """Replace the model's decoder with one that acts for one robot. Returns the new decoder."""
+    decoder = CachedDecoder(model.decoder, capacity)
+    model.add_module("decoder", decoder)
+    return decoder
+
+
 def padded(model: BehaviourModel, block: int = 0) -> PaddedDecoder:
     """Replace the model's decoder with the usual one. Returns the new decoder."""
     decoder = PaddedDecoder(model.decoder, block)

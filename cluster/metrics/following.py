@@ -38,6 +38,7 @@ CASES: tuple[tuple[str, str, str], ...] = (
     ("how", "kind", "how"),
     ("described", "wording", "described"),
     ("reworded", "wording", "reworded"),
+    ("paraphrased", "wording", "paraphrased"),
     ("map", "begins", "map"),
     ("nearby", "begins", "nearby"),
 )

@@ -29,9 +29,9 @@ class Engine(BehaviourStage):
         symbols = self.scene.symbols(arrays["pose"][chosen])
         items = []
         for row, trial in enumerate(chosen.tolist()):
-            seen = words.told(self.scene, symbols, row)
+            seen = words.told(self.scene, symbols, row, positions=True)
             item = {"observations": seen, "actions": [words.DRIVE] * (len(seen) - 1), "rubric": settings.rubric}
-            items.append(item | {"instruction": asked[trial].text})
+            items.append(item | {"questions": settings.questions, "instruction": asked[trial].text})
         lines, votes = [], []
         for vote in range(settings.votes):
             answers = ask(self.given, "judge_trajectory", items, sample=vote)

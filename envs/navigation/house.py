@@ -14,8 +14,8 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,8 +28,8 @@ HOUSE = Path(__file__).with_name("house.json")
 
 LARGEST = 2048  # pixels of a side
 COARSEST, FINEST = 14.0, 0.2  # world units a pixel: of the first the robot's search for walls still holds its centre
-_WALLS = "walls_px_inclusive_x0_y0_x1_y1"
-_KEYS, _MORE = ("world_size", "grid_size", _WALLS, "start_pose_deg", "goal"), ("objects", "tiles")
+WALLS = "walls_px_inclusive_x0_y0_x1_y1"
+_KEYS, _MORE = ("world_size", "grid_size", WALLS, "start_pose_deg", "goal"), ("objects", "tiles", "synonyms")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_' -]*")
 
 
@@ -53,9 +53,11 @@ class Map:
         objects: what stands there.
         tiles: rows of colour names that divide the interior, which is the smallest rectangle that holds all free
             pixels; () for a plain floor.
+        synonyms: other names of objects and colours, by name: {"sofa": ("couch", "settee")}. Each stands for one
+            thing; those of things that the map lacks are ignored.
 
     Raises:
-        ValueError: one sentence: the border is open, a size, place or name is senseless.
+        ValueError: one sentence: the border is open, a size, place or name is senseless, a synonym is ambiguous.
     """
 
     world_size: float
@@ -64,6 +66,7 @@ class Map:
     goal: tuple[float, float]
     objects: tuple[Thing, ...] = ()
     tiles: tuple[tuple[str, ...], ...] = ()
+    synonyms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         height, width = self.walls.shape
@@ -91,7 +94,19 @@ class Map:
                 raise ValueError(f"the object {thing.name!r} at ({thing.x:g}, {thing.y:g}) is outside the grid")
         if len({len(row) for row in self.tiles}) > 1 or (self.tiles and not self.tiles[0]):
             raise ValueError("tiles are rows of equally many colour names")
+        self._check_synonyms()
         self.walls.setflags(write=False)
+
+    def _check_synonyms(self) -> None:
+        names = {thing.name for thing in self.objects} | {colour for row in self.tiles for colour in row}
+        taken = {_plain(name) for name in names}
+        for name, others in self.synonyms.items():
+            for other in others if name in names else ():
+                if not _NAME.fullmatch(other):
+                    raise ValueError(f"synonyms are letters, digits and spaces: got {other!r} for {name!r}")
+                if _plain(other) in taken:
+                    raise ValueError(f"the synonym {other!r} of {name!r} names something already: leave it out")
+                taken.add(_plain(other))
 
     @property
     def scale(self) -> float:
@@ -112,9 +127,10 @@ class Map:
             "grid_size": [width, height],
             "start_pose_deg": [self.start[0], self.start[1], math.degrees(self.start[2])],
             "goal": list(self.goal),
-            _WALLS: _rectangles(self.walls),
+            WALLS: _rectangles(self.walls),
             "objects": [thing._asdict() for thing in self.objects],
             "tiles": [list(row) for row in self.tiles],
+            "synonyms": {name: list(others) for name, others in self.synonyms.items()},
         }
 
 
@@ -144,7 +160,7 @@ def load(source: Map | dict[str, Any] | str | Path = HOUSE) -> Map:
     if not (0 < width <= LARGEST and 0 < height <= LARGEST and world_size > 0):
         raise ValueError(f"world_size and grid_size are positive, a side at most {LARGEST} pixels")
     walls = np.zeros((height, width), np.bool_)
-    for i, rectangle in enumerate(_list(_WALLS, source[_WALLS])):
+    for i, rectangle in enumerate(_list(WALLS, source[WALLS])):
         x0, y0, x1, y1 = _whole(f"wall {i}", rectangle, 4)
         if not (0 <= x0 <= x1 < width and 0 <= y0 <= y1 < height):
             raise ValueError(
@@ -162,8 +178,15 @@ def load(source: Map | dict[str, Any] | str | Path = HOUSE) -> Map:
         if not isinstance(row, list | tuple) or not all(isinstance(colour, str) for colour in row):
             raise ValueError(f"tiles of a map are rows of colour names: got {row!r}")
         tiles.append(tuple(row))
+    synonyms = source.get("synonyms", {})
+    if not isinstance(synonyms, dict) or not all(
+        isinstance(others, list | tuple) and all(isinstance(other, str) for other in others)
+        for others in synonyms.values()
+    ):
+        raise ValueError(f"synonyms of a map are lists of names by name: got {synonyms!r}")
+    others = {str(name): tuple(words) for name, words in synonyms.items()}
     start = (x, y, math.radians(degrees))
-    return Map(world_size, walls, start, (goal[0], goal[1]), tuple(objects), tuple(tiles))
+    return Map(world_size, walls, start, (goal[0], goal[1]), tuple(objects), tuple(tiles), others)
 
 
 def from_picture(
@@ -186,6 +209,11 @@ def from_picture(
     start = (x, y, math.radians(degrees))
     things = tuple(Thing(*thing) for thing in objects)
     return Map(float(world_size), walls, start, (x_goal, y_goal), things, tuple(tuple(row) for row in tiles))
+
+
+def _plain(name: str) -> str:
+    """How a name is compared with others."""
+    return name.replace("_", " ").lower()
 
 
 def _pbm(content: bytes, path: str | Path) -> NDArray[np.bool_]:

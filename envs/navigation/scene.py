@@ -61,6 +61,8 @@ class Scene:
         colours: names of tile colours, WALL first, then in the map's order.
         objects: names of objects, in the map's order.
         places: what can be visited: the colours but WALL, said as "red tile", then the objects.
+        other_names: synonyms of objects and colours, by name: {"sofa": ["couch"], "gray": ["grey"]}.
+        names: the place that a word of a text stands for, in lower case: objects, colours and their synonyms.
     """
 
     def __init__(self, house: Map) -> None:
@@ -68,6 +70,12 @@ class Scene:
         self.objects = tuple(thing.name.replace("_", " ") for thing in house.objects)
         self.colours = (WALL, *dict.fromkeys(colour for row in house.tiles for colour in row if colour != WALL))
         self.places = (*(f"{colour} tile" for colour in self.colours[1:]), *self.objects)
+        known = (*self.objects, *self.colours[1:])
+        others = {name.replace("_", " "): words for name, words in house.synonyms.items()}
+        self.other_names = {name: [word.replace("_", " ") for word in others[name]] for name in known if name in others}
+        self.names: dict[str, str] = {}
+        for name, place in zip(known, (*self.objects, *self.places[: len(self.colours) - 1]), strict=True):
+            self.names |= {word.lower(): place for word in (name, *self.other_names.get(name, ()))}
         self._places = np.array([thing[1:] for thing in house.objects], np.float64).reshape(-1, 2)
         self.tiles = self._tiles()  # int8 [H, W], index into colours; the whole floor is 1 if there are no tiles
         self._next = [_next(self.tiles, way) for way in range(len(WAYS))]

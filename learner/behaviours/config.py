@@ -18,6 +18,13 @@ class DescribeConfig(Part):
     """Share of requests among them."""
     narrative: float = Field(default=0.1, ge=0, le=1)
     """Share of narratives among them; the rest are instructions."""
+    synonyms: float = Field(default=0.0, ge=0, le=1)
+    """Share of descriptions in which things have other everyday names, such as couch: the map's `synonyms`."""
+    directions: float = Field(default=0.0, ge=0, le=1)
+    """Share of descriptions that also say where the robot turned left or right."""
+    coordinates: bool = False
+    """Whether texts end in the place where their behaviour ended, `[x=312, y=87]` in world units, as published ones
+    may. The target then stands in the text, so the arm `no_target` is told of it."""
     batch: int = Field(default=256, ge=1)
     """Descriptions asked for at once."""
 
@@ -113,3 +120,17 @@ class JudgeConfig(Part):
     """Ratings per trial, which are averaged."""
     rubric: list[str] = Field(default=["places visited", "order", "final place"])
     """Criteria of the ratings."""
+    questions: list[str] = Field(
+        default=[
+            "Which objects and tiles does the request name, and in which order shall they be visited?",
+            "Which objects and tiles did the robot visit, in the order of its way?",
+            "At which place shall the robot be in the end?",
+            "At which place was it in the end, and is it the right one?",
+            "If not, how far is it from there, as a share of the width of the house?",
+            "Which of the named objects and colours did it visit, and which did it miss?",
+            "Which others did it visit that the request does not name, and does that matter?",
+            "How would you weigh what was missed, what came in another order, and the distance in the end?",
+        ],
+        max_length=12,
+    )
+    """What the judge answers in words before it rates, so that its points follow from facts."""

@@ -4,15 +4,16 @@
                     └─> how     two with the same end that pass other places: the text of each with the end of the
                                 first, so that only the text tells which route
 
-Each is asked in the describer's words and in words that the describer never uses, from the map's start and from a
-nearby one. The two texts of a `how` pair share target, start and noise, so whatever differs between their episodes
-comes from the text. This separates language from the goal's coordinates, as users in Salehi and Doncieux wished.
+Each is asked in the describer's words, in words that the describer never uses, and in sentences of another grammar,
+whose order of words is not the order of the route; from the map's start and from a nearby one. The two texts of a
+`how` pair share target, start and noise, so whatever differs between their episodes comes from the text. This separates
+language from the goal's coordinates, as users in Salehi and Doncieux wished.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -35,6 +36,18 @@ SHORT = (
     "take a route by way of {first} that finishes at {last}",
     "the tour covers {first}, with {last} as its terminus",
 )
+PARAPHRASED = (
+    "{last} is where I want you to be in the end; before that, call at {first} and, after it, {middle}",
+    "do not stop at {last} until you have seen {first} and, following that, {middle}",
+    "before {last} becomes your final stop, you must have been to {reversed}, and earlier still to {first}",
+    "once {first} and, later, {middle} lie behind you, {last} may be where your journey ends",
+)
+SHORT_PARAPHRASED = (
+    "{last} is where I want you to be in the end; before that, call at {first}",
+    "do not stop at {last} until you have seen {first}",
+    "before {last} becomes your final stop, you must have been to {first}",
+    "once {first} lies behind you, {last} may be where your journey ends",
+)
 AT_MOST = 0.5
 """How well a rival may obey a text at most: else its route is hardly another one."""
 
@@ -51,7 +64,7 @@ class Trial:
     behaviour: int  # id of the behaviour whose text it is
     pair: int  # number of its pair or single behaviour: trials of one number are asked with the same noise
     kind: str  # plain, how
-    wording: str  # described, reworded
+    wording: str  # described, reworded, paraphrased
     begins: str  # map, nearby
 
 
@@ -62,6 +75,30 @@ def reworded(wanted: Sequence[str], number: int) -> str:
     forms = SHORT if len(places) == 2 else WORDINGS
     middle = " and ".join(places[1:-1])
     return forms[number % len(forms)].format(first=places[0], middle=middle, last=places[-1])
+
+
+def paraphrased(wanted: Sequence[str], number: int, other_names: Mapping[str, Sequence[str]]) -> str:
+    """A text that asks for at least two places in subordinate clauses, mostly with the last place first, so that the
+    order in which it names them is not the order asked for.
+
+    number: selects the grammar, and in every second four whether places have other names.
+    other_names: these names, by object or colour (`Scene.other_names`).
+    """
+    places = [f"the {place}" for place in wanted]
+    if number // len(PARAPHRASED) % 2:
+        places = [f"the {_renamed(place, number, other_names)}" for place in wanted]
+    forms = SHORT_PARAPHRASED if len(places) == 2 else PARAPHRASED
+    middle, backwards = ", then ".join(places[1:-1]), ", before it ".join(places[-2:0:-1])
+    given = {"first": places[0], "middle": middle, "reversed": backwards, "last": places[-1]}
+    text = forms[number % len(forms)].format(**given)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _renamed(place: str, number: int, other_names: Mapping[str, Sequence[str]]) -> str:
+    """ "couch" of "sofa", "crimson tile" of "red tile"; the number selects one of several names."""
+    name = place if place in other_names else place.removesuffix(" tile")
+    others = other_names.get(name, (name,))
+    return others[number % len(others)] + place.removeprefix(name)
 
 
 @dataclass(frozen=True)

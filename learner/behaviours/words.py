@@ -16,34 +16,59 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from envs.navigation.scene import NEAR, SIDES, Scene, Symbols, said
+from envs.navigation.scene import DEAD, NEAR, SIDES, Scene, Symbols, said
 
 UNKNOWN, BEGIN, END = "[UNK]", "[CLS]", "[SEP]"
 DRIVE = "drive"
 """The sentence for a robot's motion between two moments."""
 
 
-def told(scene: Scene, symbols: Symbols, trajectory: int) -> list[list[str]]:
-    """Sentences for each moment of a trajectory: its tile, and the nearby furniture, nearest first."""
+def told(scene: Scene, symbols: Symbols, trajectory: int, *, positions: bool = False) -> list[list[str]]:
+    """Sentences for each moment of a trajectory: its tile, and the nearby furniture, nearest first.
+
+    positions: also where it is, in pixels, y up: for a judge, who may measure.
+    """
     result = []
     for moment in range(len(symbols.step)):
         here = trajectory, moment
         near = [int(o) for o in np.argsort(symbols.distance[here], kind="stable") if symbols.side[here][o] >= 0]
         sentences = [f"You are on the {scene.colours[symbols.tile[here]]} tile"] if scene.house.tiles else []
         sentences += [f"You are at the {scene.objects[o]}, {said(SIDES[symbols.side[here][o]])}" for o in near]
+        if positions:
+            x, y = symbols.position[here].tolist()
+            sentences.append(f"You are at ({x}, {y})")
         result.append(sentences)
     return result
+
+
+def headed(positions: Sequence[Sequence[int]]) -> list[str]:
+    """The motion between moments S at [S, 2], pixels, y up: S - 1 sentences, "drive north east", or "drive" where a
+    robot moved by at most DEAD along both axes."""
+    steps = np.diff(np.asarray(positions, np.int64).reshape(-1, 2), axis=0)
+    found = []
+    for east, north in steps.tolist():
+        way = " ".join(name for name, far in (("north", north), ("south", -north)) if far > DEAD)
+        way = f"{way} {' '.join(name for name, far in (('east', east), ('west', -east)) if far > DEAD)}".strip()
+        found.append(f"{DRIVE} {way}" if way else DRIVE)
+    return found
+
+
+def with_end(text: str, end: Sequence[float]) -> str:
+    """A text that also says where to end: "go to the bed [x=480, y=520]." World units, y down, rounded.
+
+    Published texts may hold their end's coordinates like this (Salehi and Doncieux 2023).
+    """
+    mark = text[-1:] if text[-1:] in (".", "!", "?") else ""
+    return f"{text.removesuffix(mark)} [x={round(end[0])}, y={round(end[1])}]{mark}"
 
 
 def asked(scene: Scene, text: str) -> list[str]:
     """The places of the scene that a text names, in order, without immediate repetitions.
 
-    A tile is named by its colour, whatever noun follows.
+    A tile is named by its colour, whatever noun follows. The map's synonyms count as names.
     """
-    names = {name: name for name in scene.objects}
-    names |= {colour: f"{colour} tile" for colour in scene.colours[1:]}
-    longest = sorted(names, key=len, reverse=True)  # a file cabinet is not a cabinet
-    found = [names[name] for name in re.findall(rf"\b({'|'.join(map(re.escape, longest))})\b", text.lower())]
+    longest = sorted(scene.names, key=len, reverse=True)  # a file cabinet is not a cabinet
+    found = [scene.names[name] for name in re.findall(rf"\b({'|'.join(map(re.escape, longest))})\b", text.lower())]
     return [place for i, place in enumerate(found) if i == 0 or place != found[i - 1]]
 
 

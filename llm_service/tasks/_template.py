@@ -9,12 +9,14 @@ The brackets from which chat formats build their control tokens become round one
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from llm_service.records import Turn, digest
+from llm_service.records import Call, Turn, digest
 from llm_service.tasks._inputs import tidy
 from llm_service.world import World
 
@@ -22,6 +24,9 @@ FOLDER = Path(__file__).parent / "prompts"
 STOP = ("[data]",)
 """Stop texts: a model that does not stop would write the next question itself."""
 
+PLAN = ("[plan]", "[end of plan]")
+"""Lines around the plan of a world in the first turn."""
+_PLANNED = re.compile(r"\n\[plan\]\n.*?\n\[end of plan\]", re.DOTALL)
 _ROUND = str.maketrans("<>[]{}`", "()()()'")
 
 
@@ -41,6 +46,19 @@ def about(world: World) -> str:
     if world.actions:
         told.append(f"Actions: {', '.join(world.actions)}.")
     return "\n".join(told)
+
+
+def plan(world: World, advice: str) -> str:
+    """The part of a prompt about where everything is, and how a task uses it; "" for a world without a plan."""
+    return "\n".join(["", PLAN[0], *world.plan, advice, PLAN[1]]) if world.plan else ""
+
+
+def without_plan(call: Call) -> Call:
+    """The question as it would be if its prompt did not show the world's plan."""
+    (role, text), *others = call.turns or (("", ""),)
+    if role != "system" or PLAN[0] not in text:
+        return call
+    return replace(call, turns=((role, _PLANNED.sub("", text)), *others))
 
 
 class Template:

@@ -16,10 +16,10 @@ from llm_service.errors import Malformed
 from llm_service.records import Call, Parameters, Reply
 from llm_service.tasks._grammar import PUNCTUATION, after
 from llm_service.tasks._inputs import TrajectoryInputs
-from llm_service.tasks._template import STOP, Template, about, only, quote
+from llm_service.tasks._template import STOP, Template, about, only, plan, quote
 from llm_service.world import World
 
-_TEMPLATE = Template("caption_trajectory.v1")
+_TEMPLATE = Template("caption_trajectory.v2")
 VERSION = _TEMPLATE.version
 combine = only
 
@@ -30,6 +30,11 @@ STYLES = {
     "instruction": "an instruction to the player, in the imperative",
     "narrative": "a short story of what the player did, in the past tense, without any numbers",
 }
+SYNONYMS = "; call things by other everyday words than the behaviour does"
+DIRECTIONS = "; say where the player turned left or right"
+_ADVICE = """\
+Name two to four places that the player came to, in the order in which it came to them, by their names or other names. \
+The place that you name last must be where the player is in the end. Name no place that it did not come to."""
 _WITH_NUMBERS = ("instruction",)
 _GLUED = re.compile(r"[.:][^\W_]")  # a mark inside a word: an address or a path
 
@@ -39,10 +44,16 @@ class Inputs(TrajectoryInputs):
 
     style: Literal["request", "instruction", "narrative"] = "instruction"
     """The style of the caption."""
+    synonyms: bool = False
+    """Whether it calls things by other everyday words."""
+    directions: bool = False
+    """Whether it says where the player turned left or right; actions may then tell ways, such as "drive north"."""
 
 
 def calls(inputs: Inputs, world: World) -> list[Call]:
-    turns = _TEMPLATE.turns(about=about(world), style=STYLES[inputs.style], steps=quote(inputs.steps()))
+    style = STYLES[inputs.style] + SYNONYMS * inputs.synonyms + DIRECTIONS * inputs.directions
+    told = {"about": about(world), "plan": plan(world, _ADVICE)}
+    turns = _TEMPLATE.turns(**told, style=style, steps=quote(inputs.steps()))
     parameters = Parameters(temperature=0.7, max_tokens=160, stop=STOP)
     return [Call("generate", turns, parameters=parameters, task="caption_trajectory", inputs=inputs.model_dump())]
 
@@ -67,7 +78,8 @@ def _wrong(caption: str, inputs: Inputs, world: World) -> str:
         return "it holds more than letters, digits and plain punctuation"
     if inputs.style not in _WITH_NUMBERS and any(c in "0123456789" for c in caption):
         return "it holds digits"
-    told = [*inputs.steps(), *(text for words in world.slots.values() for text in words), "I"]
+    names = (*world.slots.values(), *world.other_names.values())
+    told = [*inputs.steps(), *(text for words in names for text in words), "I"]
     known = {word.strip(PUNCTUATION) for text in told for word in text.split()}
     for before, word in pairwise(words):
         name = word.strip(PUNCTUATION)

@@ -15,13 +15,16 @@ from llm_service.errors import Malformed
 from llm_service.records import Call, Parameters, Reply
 from llm_service.tasks._grammar import MAX_REPLY, fold, plain
 from llm_service.tasks._inputs import Phrase, Said, TrajectoryInputs
-from llm_service.tasks._template import STOP, Template, about, only, quote
+from llm_service.tasks._template import STOP, Template, about, only, plan, quote
 from llm_service.world import World
 
-_TEMPLATE = Template("judge_trajectory.v1")
+_TEMPLATE = Template("judge_trajectory.v2")
 VERSION = _TEMPLATE.version
 combine = only
 
+_ADVICE = """\
+Take every place, tile and distance from this plan and from the behaviour. Whatever a request calls by another name is \
+the thing of that name."""
 MOST = 10
 MAX_REASON = 500
 _TRIES = 32  # opening braces to try, from the last one back: bounds the time
@@ -41,16 +44,23 @@ class Inputs(TrajectoryInputs):
     """The instruction."""
     rubric: Annotated[list[Phrase], Field(min_length=1, max_length=12), AfterValidator(_without_duplicates)]
     """Names of the criteria."""
+    questions: list[Said] = Field(default=[], max_length=12)
+    """What the judge answers in words before it gives points."""
 
 
 def calls(inputs: Inputs, world: World) -> list[Call]:
+    asked = f"\nQuestions:\n{quote(inputs.questions)}" if inputs.questions else ""
+    first = "A short line in answer to each question, in their order, and then the " if inputs.questions else ""
     turns = _TEMPLATE.turns(
         about=about(world),
+        plan=plan(world, _ADVICE),
         instruction=quote([inputs.instruction]),
         rubric=quote(inputs.rubric),
+        questions=asked,
+        first=first,
         steps=quote(inputs.steps()),
     )
-    parameters = Parameters(temperature=0.0, max_tokens=480, stop=STOP)
+    parameters = Parameters(temperature=0.0, max_tokens=480 + 60 * len(inputs.questions), stop=STOP)
     return [Call("generate", turns, parameters=parameters, task="judge_trajectory", inputs=inputs.model_dump())]
 
 

@@ -6,7 +6,7 @@ import torch
 
 from benchmarks import sequence
 from benchmarks.measure import ROOT, DifferentOutputs, Options
-from benchmarks.sequence import Match, run
+from benchmarks.sequence import Match, lengths, run
 from learner.group import get_weights
 from learner.models.sequence import behaviour_transformer
 
@@ -41,6 +41,36 @@ def test_both_sides_learn_the_same_step_by_step(tmp_path, monkeypatch):
         np.testing.assert_allclose(value, found[name], atol=1e-4, err_msg=name)
 
 
+def test_buckets_learn_the_same_with_hardly_any_padding(tmp_path, monkeypatch):
+    monkeypatch.setattr(sequence, "SEQUENCES", 32)
+    monkeypatch.setattr(sequence, "BATCH", 32)
+    monkeypatch.setattr(sequence, "BUCKET", 80)
+    match = Match("half_filled", "bfloat16", tmp_path)
+    seen = []
+    match.peers["bucketed"].model.decoder.blocks[0].qkv.register_forward_pre_hook(
+        lambda _, given: seen.append(given[0].shape[:2])
+    )
+    for _ in range(2):
+        match.play_ours(2)
+        assert match.play("bucketed") > 0  # each step's loss is compared with ours
+    batches = [[lengths(part_of_one, 3) for part_of_one in ([part] for part in batch)] for batch in match.bucketed]
+    for batch in batches:
+        each = [length for part in batch for length in part]
+        assert each == sorted(each)
+        assert all(len(part) * max(part) <= 80 for part in batch)
+        assert sum(map(sum, batch)) > 0.8 * sum(len(part) * max(part) for part in batch)
+    assert seen[-len(batches[-1]) :] == [(len(part), max(part)) for part in batches[-1]]
+    match.play_ours(1)
+    match.losses[0] *= 1.05
+    with pytest.raises(DifferentOutputs, match="the peer's in bucketed"):
+        match.play("bucketed")
+
+
+def test_a_bucket_holds_at_least_one_sequence():
+    parts = sequence.buckets(np.array([7, 5, 3, 1]), [9, 2, 30, 2], 10)
+    assert [part.tolist() for part in parts] == [[5, 1], [7], [3]]
+
+
 def test_other_weights_are_seen(tmp_path):
     match = Match("half_filled", "bfloat16", tmp_path)
     match.play_ours(2)
@@ -69,6 +99,7 @@ def test_the_rows_are_those_that_the_page_names():
     headlines = {
         "sequence/half_filled/tokens/padded_bf16": True,
         "sequence/half_filled/tokens/padded_fp32": True,
+        "sequence/half_filled/tokens/bucketed_bf16": True,
         "sequence/filled/tokens/padded_bf16": False,
         "sequence/filled/tokens/padded_fp32": False,
     }
@@ -85,7 +116,9 @@ def test_each_peer_computes_in_its_own_precision(tmp_path):
         first = model.decoder.blocks[0].qkv
         first.register_forward_hook(lambda _, given, found, name=name: seen.update({name: found.dtype}))
     match.warm_up()
-    assert seen == {"ours": torch.bfloat16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+    assert seen == {"ours": torch.bfloat16, "bfloat16": torch.bfloat16, "float32": torch.float32} | {
+        "bucketed": torch.bfloat16
+    }
 
 
 def test_warming_up_teaches_nothing(tmp_path):
@@ -107,4 +140,6 @@ def test_without_bfloat16_the_rows_are_skipped_with_the_reason(monkeypatch):
     monkeypatch.setattr(sequence, "has_bfloat16", lambda: False)
     report = run(Options(rounds=1, cases=("half_filled",)))
     assert not report.rows
-    assert {skip.id for skip in report.skips} == {f"sequence/half_filled/tokens/padded_{p}" for p in ("bf16", "fp32")}
+    assert {skip.id for skip in report.skips} == {
+        f"sequence/half_filled/tokens/{peer}" for peer in ("padded_bf16", "padded_fp32", "bucketed_bf16")
+    }

@@ -152,9 +152,9 @@ def test_trials_are_of_held_out_behaviours_and_nothing_near_is_learned(whole):
     for tested in pose[asked, :, :2]:
         assert np.linalg.norm(learned - tested, axis=-1).mean(1).min() > 8.0
     assert len(learned) > 50
-    assert Counter(trial.kind for trial in frozen)["plain"] == 12 * 4
+    assert Counter(trial.kind for trial in frozen)["plain"] == 12 * 6
     assert {(trial.wording, trial.begins) for trial in frozen} == {
-        (w, b) for w in ("described", "reworded") for b in ("map", "nearby")
+        (w, b) for w in ("described", "reworded", "paraphrased") for b in ("map", "nearby")
     }
 
 
@@ -172,7 +172,10 @@ def test_trials_of_a_pair_differ_by_their_text_only(whole):
         )
         assert (one.target, one.start) == (other.target, other.start)
         assert (one.wanted, one.rival) == (other.rival, other.wanted)
-        assert words.asked(scene, one.text) == one.wanted
+        if one.wording == "paraphrased":  # by name or synonym, in any order; next to itself a place is told once
+            assert set(words.asked(scene, one.text)) == set(one.wanted)
+        else:
+            assert words.asked(scene, one.text) == one.wanted
         at = [row[one.behaviour]]
         pose = navigation.rollout(scene.house, table.start[at], table.weights[at], LENGTH)["pose"]
         (passed,), (last,) = words.visited(scene, pose)

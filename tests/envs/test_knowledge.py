@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import envs
@@ -12,6 +13,7 @@ from envs import navigation
 from envs.babyai import parse
 from envs.babyai.grammar import caption_words, words_of
 from envs.babyai.symbols import COLOURS, OBJECTS
+from envs.navigation.knowledge import plan as plan_of
 
 FAMILIES = envs.families()
 
@@ -58,9 +60,38 @@ def test_the_house_is_known_as_its_map_is(tmp_path):
     bare = envs.knowledge("navigation/House", {"map": str(tmp_path / "bare.json")})
     assert not bare["goals"]
     assert not any("{" in pattern for pattern in patterns(bare))
+    assert not bare["other_names"]
+    assert not any("tile" in line or "Tiles" in line for line in bare["plan"])
     with pytest.raises(ValueError, match="cannot read the map"):
         envs.knowledge("navigation", {"map": str(tmp_path / "gone.json")})
     assert envs.knowledge("toy", {}) == envs.knowledge("toy")  # no option changes it
+
+
+def test_the_plan_of_the_house_says_where_everything_is():
+    known = envs.knowledge("navigation")
+    whole = "\n".join(known["plan"])
+    assert "red, green, blue; yellow, orange, purple; pink, gray, white" in whole
+    lines = {line.partition(":")[0]: line for line in known["plan"]}
+    # The published judge was told of a cactus at (180, 27) on purple, and of a file cabinet on orange or green.
+    assert lines["cactus"] == "cactus: at (180, 67), on the white tile."
+    assert lines["file cabinet"] == "file cabinet: at (140, 138), on the blue tile."
+    assert lines["fan"] == "fan: at (60, 140), on the red tile."
+    assert "sofa is also couch or settee" in whole
+    walls = next(line for line in known["plan"] if line.startswith("Walls"))
+    free = np.ones((200, 200), bool)
+    for x0, y0, x1, y1 in (map(int, wall) for wall in re.findall(r"\((\d+), (\d+)\) to \((\d+), (\d+)\)", walls)):
+        free[200 - y1 : 200 - y0, x0:x1] = False
+    np.testing.assert_array_equal(~free, navigation.load().walls)
+
+
+def test_a_plan_lists_the_largest_walls_of_a_map_with_many():
+    random = np.random.default_rng(0)
+    walls = np.pad(random.random((60, 60)) < 0.3, 1, constant_values=True)
+    lines = plan_of(navigation.Scene(navigation.Map(186.0, walls, (0, 0, 0), (0, 0))))
+    (told,) = (line for line in lines if line.startswith("Walls"))
+    assert "the largest 40 of " in told
+    assert told.count(" to (") == 40
+    assert "(0, 61) to (62, 62)" in told
 
 
 def test_unknown_worlds_are_refused():

@@ -37,15 +37,17 @@ def test_a_map_is_its_json(inner):
     walls = np.pad(inner, 1, constant_values=True)
     walls[1, 1] = False
     things = (Thing("old chair", 1.0, 2.5),)
-    house = Map(3.0 * walls.shape[1], walls, (1.0, 2.0, 0.5), (3.0, 4.0), things, (("red", "blue"),))
+    others = {"old chair": ("armchair", "old seat")}
+    house = Map(3.0 * walls.shape[1], walls, (1.0, 2.0, 0.5), (3.0, 4.0), things, (("red", "blue"),), others)
     again = load(json.loads(json.dumps(house.as_json())))
     assert (again.walls == walls).all()
     assert again.start == pytest.approx(house.start)
-    assert (again.world_size, again.goal, again.objects, again.tiles) == (
+    assert (again.world_size, again.goal, again.objects, again.tiles, again.synonyms) == (
         house.world_size,
         house.goal,
         house.objects,
         house.tiles,
+        others,
     )
 
 
@@ -89,6 +91,11 @@ def changed(**values):
         (changed(tiles=[["red"], ["blue", "green"]]), "tiles are rows of equally many colour names"),
         (changed(tiles=[[1, 2]]), "tiles of a map are rows of colour names"),
         (changed(tile=[["red"]]), "did you mean 'tiles'"),
+        (changed(synonym={"bed": ["cot"]}), "did you mean 'synonyms'"),
+        (changed(synonyms={"bed": "cot"}), "synonyms of a map are lists of names by name"),
+        (changed(synonyms={"bed": ["sofa"]}), "the synonym 'sofa' of 'bed' names something already"),
+        (changed(synonyms={"bed": ["cot"], "sofa": ["Cot"]}), "the synonym 'Cot' of 'sofa' names something already"),
+        (changed(synonyms={"bed": ["<b>"]}), "synonyms are letters, digits and spaces"),
     ],
 )
 def test_a_bad_map_is_one_sentence(tree, sentence):

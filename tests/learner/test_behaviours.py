@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -150,6 +151,42 @@ def test_texts_name_places_in_order():
     assert words.asked(SCENE, "dance") == []
 
 
+def test_synonyms_of_the_map_stand_for_its_places():
+    text = "From the Couch over grey ground to the filing cabinet, the cupboard and the bath, then a bathroom."
+    assert words.asked(SCENE, text) == ["sofa", "gray tile", "file cabinet", "cabinet", "bathtub"]
+    assert words.asked(SCENE, "the settee, the sofa, the couch") == ["sofa"]
+    tree = HOUSE.as_json() | {"objects": [{"name": "Grand_Piano", "x": 98, "y": 175}]}
+    scene = navigation.Scene(navigation.load(tree | {"synonyms": {"Grand_Piano": ["Steinway"], "sofa": ["couch"]}}))
+    assert words.asked(scene, "to the couch, the steinway, the blue tile, the grand piano") == [
+        "Grand Piano",
+        "blue tile",
+        "Grand Piano",
+    ]
+
+
+def test_ways_are_those_of_the_compass_with_y_up():
+    places = [(50, 50), (50, 80), (60, 79), (100, 100), (94, 20), (94, 14), (20, 14), (10, 40), (10, 40)]
+    ways = [" north", " east", " north east", " south", "", " west", " north west", ""]
+    assert words.headed(places) == [f"drive{way}" for way in ways]
+    assert words.headed(places[:1]) == []
+
+
+def test_the_end_stands_in_a_text_before_its_last_mark():
+    assert words.with_end("Go to the bed.", (311.6, 87.2)) == "Go to the bed [x=312, y=87]."
+    assert words.with_end("Could you go to the bed?", (0, 600)) == "Could you go to the bed [x=0, y=600]?"
+    assert words.with_end("go to the bed", (5, 6)) == "go to the bed [x=5, y=6]"
+
+
+def test_a_judge_is_told_where_a_robot_was():
+    pose = navigation.rollout(HOUSE, None, policies(2, 3), 100)["pose"]
+    symbols = SCENE.symbols(pose)
+    for n in range(2):
+        told, plain = words.told(SCENE, symbols, n, positions=True), words.told(SCENE, symbols, n)
+        assert [moment[:-1] for moment in told] == plain
+        x, y = pose[n, -1, 0] / 3, 200 - pose[n, -1, 1] / 3
+        assert [float(v) for v in re.findall(r"\d+", told[-1][-1])] == pytest.approx([x, y], abs=0.51)
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.sampled_from("abcd"), max_size=5), st.lists(st.sampled_from("abcd"), max_size=8))
 def test_obedience_is_the_longest_common_subsequence_and_the_end(wanted, route):
@@ -227,6 +264,34 @@ def test_other_words_ask_for_the_same_places_in_the_same_order(count):
         assert not text.lower().startswith(
             ("please", "could you", "i need", "i want", "i would", "the player", "go to")
         )
+
+
+FORMS = [re.escape(form) for form in (*trials.PARAPHRASED, *trials.SHORT_PARAPHRASED)]
+PATTERNS = [re.compile(re.sub(r"\\{\w+\\}", ".+", form), re.IGNORECASE) for form in FORMS]
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_another_grammar_asks_for_the_same_places_and_mostly_in_another_order_of_words(count):
+    wanted = [SCENE.places[k] for k in (4, 12, 3, 15, 9)][:count]
+    said = [trials.paraphrased(wanted, number, SCENE.other_names) for number in range(8)]
+    assert len(set(said)) == 8
+    for number, text in enumerate(said):
+        assert sorted(words.asked(SCENE, text)) == sorted(wanted)  # by name or synonym
+        assert (words.asked(SCENE, text) == wanted) == (number % 4 == 3)
+        assert any(pattern.match(text) for pattern in PATTERNS)
+        assert not any(pattern.match(trials.reworded(wanted, number)) for pattern in PATTERNS)
+        known = [place.removesuffix(" tile") for place in wanted if place.removesuffix(" tile") in SCENE.other_names]
+        assert known
+        assert all((f"the {name}" in text.lower()) == (number < 4) for name in known)
+    assert {trials.paraphrased(wanted, number, {}) for number in range(8)} == set(said[:4])
+
+
+def test_the_last_place_is_asked_for_first():
+    wanted = ["bed", "fan", "sofa", "white tile"]
+    said = [trials.paraphrased(wanted, number, {}) for number in range(4)]
+    assert said[0].startswith("The white tile is where I want you to be in the end; before that, call at the bed")
+    assert words.asked(SCENE, said[1]) == ["white tile", "bed", "fan", "sofa"]
+    assert words.asked(SCENE, said[2]) == ["white tile", "sofa", "fan", "bed"]
 
 
 def route(told, passed, end=(0.0, 0.0), last=None):

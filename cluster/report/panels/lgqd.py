@@ -50,6 +50,7 @@ CASES = {
     "how": "one end, two routes",
     "described": "in the describer's words",
     "reworded": "in other words",
+    "paraphrased": "in another grammar",
     "map": "from the map's start",
     "nearby": "from nearby",
 }

@@ -15,10 +15,13 @@ from cluster.runs.stage import Outcome
 from cluster.stages._shared.asking import ask
 from cluster.stages._shared.lgqd import ANNOTATIONS, TEXTS, BehaviourStage, read_lines
 from learner.behaviours import words
+from learner.behaviours.table import Behaviours
 from learner.hashing import uniform
 from llm_service.records import Answer
 
 STYLES = ("request", "narrative", "instruction")
+_SYNONYMS, _DIRECTIONS = 1 << 61, 1 << 62
+"""Bits of a description's number that make its draws independent of the draw of its style."""
 
 
 def run(work: BehaviourStage) -> Outcome | None:
@@ -31,28 +34,37 @@ def run(work: BehaviourStage) -> Outcome | None:
     settings = work.method.describe
     annotations = list(read_lines(work.given.artifact("annotate") / ANNOTATIONS))
     questions = [(line, n) for line in annotations for n in range(settings.texts)]
+    ends = _ends(work) if settings.coordinates else {}
     texts: list[dict[str, Any]] = []
-    failed = untrue = 0
+    failed, untrue, why = 0, 0, ""
     for begin in range(0, len(questions), settings.batch):
         part = questions[begin : begin + settings.batch]
         for answer, line, n, style in _describe(work, part):
             if not answer.ok:
-                failed += 1
+                failed, why = failed + 1, answer.reason
                 continue
             text = answer.value["caption"]
             true = words.is_true(work.scene, text, line["route"], set(line["last"]))
             untrue += not true
+            text = words.with_end(text, ends[line["id"]]) if ends else text
             texts.append({"id": line["id"], "n": n, "style": style, "text": text, "true": true})
         work.progress.line(f"describe  texts {begin + len(part):,}/{len(questions):,}  failed {failed:,}")
         work.given.look_after()
         if work.stop.reason:
             return None
     if len(texts) == untrue:
-        raise RunError("no behaviour could be described: see 'launch.py llm cost', or choose another model")
+        why = why or f"all {untrue:,} texts are untrue"
+        raise RunError(f"no behaviour could be described: {why}; choose another model, or see 'launch.py llm cost'")
     work.write_lines(TEXTS, texts)
     told = f"describe: {len(texts):,} texts of {len(annotations):,} behaviours, {failed:,} failed, "
     told += f"{untrue:,} are not true and are left out"
     return Outcome({"texts": len(texts), "failed": failed, "untrue": untrue}, lines=(told,))
+
+
+def _ends(work: BehaviourStage) -> dict[int, list[float]]:
+    """Where each behaviour ends, world units, by its id."""
+    table = Behaviours.load(work.given.artifact("merge"))
+    return dict(zip(table.id.tolist(), table.descriptor.tolist(), strict=True))
 
 
 def _describe(
@@ -63,11 +75,21 @@ def _describe(
     bounds = [settings.request, settings.request + settings.narrative]
     for n in sorted({sample for _, sample in part}):
         lines = [line for line, sample in part if sample == n]
-        draw = uniform(np.array([line["id"] for line in lines]) * 16 + n)
-        styles = [STYLES[i] for i in np.searchsorted(bounds, draw, side="right")]
+        number = np.array([line["id"] for line in lines]) * 16 + n
+        styles = [STYLES[i] for i in np.searchsorted(bounds, uniform(number), side="right")]
+        synonyms = (uniform(number ^ _SYNONYMS) < settings.synonyms).tolist()
+        directions = (uniform(number ^ _DIRECTIONS) < settings.directions).tolist()
         items = [
-            {"observations": line["told"], "actions": [words.DRIVE] * (len(line["told"]) - 1), "style": style}
-            for line, style in zip(lines, styles, strict=True)
+            {
+                "observations": line["told"],
+                "actions": words.headed([moment["position"] for moment in line["moments"]])
+                if turns
+                else [words.DRIVE] * (len(line["told"]) - 1),
+                "style": style,
+                "synonyms": others,
+                "directions": turns,
+            }
+            for line, style, others, turns in zip(lines, styles, synonyms, directions, strict=True)
         ]
         answers = ask(work.given, "caption_trajectory", items, sample=n)
         yield from zip(answers, lines, [n] * len(lines), styles, strict=True)

@@ -12,7 +12,7 @@ from cluster.stages._shared.lgqd import PARTS_FILE, BehaviourStage
 from learner.behaviours import trials, words
 from learner.behaviours.gather import nearby
 from learner.behaviours.table import PARTS, Behaviours, split
-from learner.behaviours.trials import Route, Trial, reworded, rivals
+from learner.behaviours.trials import Route, Trial, paraphrased, reworded, rivals
 
 
 def run(work: BehaviourStage) -> Outcome | None:
@@ -65,13 +65,17 @@ def _trials(work: BehaviourStage, table: Behaviours, pose: NDArray[np.float32]) 
     cases += [(own, other, pair[0], "how") for pair in pairs for own, other in (pair, pair[::-1])]
     result = []
     for own, other, first, kind in cases:
-        for wording in ("described", "reworded"):
-            text = said[own] if wording == "described" else reworded(routes[own].wanted, first)
+        wanted = routes[own].wanted
+        for wording, text in (
+            ("described", said[own]),
+            ("reworded", reworded(wanted, first)),
+            ("paraphrased", paraphrased(wanted, first, work.scene.other_names)),
+        ):
             for begins, start in (("map", work.house.start), ("nearby", starts[first].tolist())):
                 result.append(
                     Trial(
                         text=text,
-                        wanted=routes[own].wanted,
+                        wanted=wanted,
                         rival=routes[other].wanted if kind == "how" else [],
                         target=list(routes[first].end),
                         start=list(start),

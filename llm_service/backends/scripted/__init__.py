@@ -38,6 +38,7 @@ from llm_service.backends.scripted.script import ANSWERED, SUGGESTED, Chance, Sc
 from llm_service.config import Part
 from llm_service.errors import BackendError, Unsupported
 from llm_service.records import Call, Option, Reply, Verb, canonical, digest
+from llm_service.tasks._template import without_plan
 from llm_service.world import World
 
 RATES = ("wrong", "malformed", *SUGGESTED)
@@ -131,7 +132,8 @@ class Scripted(Backend):
 
     def _reply(self, call: Call) -> Reply | BackendError:
         # Not by `self.model`: the same questions should go wrong first, whatever the rates.
-        chance = Chance(self._config.seed, call.key("scripted"), self._rates)
+        # Nor by the plan that a prompt shows: the model's rules have the world, and ignore how prompts tell of it.
+        chance = Chance(self._config.seed, without_plan(call).key("scripted"), self._rates)
         prompt = sum(tokens(text) for _, text in call.turns)
         if call.verb == "score":
             scores = self._script.score(call, chance)

@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from llm_service.backends.scripted.sense import Choice, Sense, Situation, Verdict, bare
@@ -32,6 +33,8 @@ _REQUESTS = (
     "I need you to ....",
     "I want a player that can ....",
 )
+WAYS = ("north", "north east", "east", "south east", "south", "south west", "west", "north west")
+"""Ways that an action may end in, clockwise."""
 _SENTENCE_END = re.compile(r"[\n;|]+|[.!?]\s")
 _WORD = re.compile(r"[^\W_]+")
 _SMALL = frozenset(
@@ -167,7 +170,8 @@ class Script:
     def _caption_trajectory(self, inputs: Mapping[str, Any], chance: Chance) -> str:
         """What was reached. Wrong: something else; early: one thing that was not; senseless: no goal at all.
 
-        Of many things, it names the last and some earlier ones, in order.
+        Of many things, it names the last and some earlier ones, in order. If it is asked to, it uses other words for
+        them, and says where the player turned.
         """
         observations: list[list[str]] = inputs["observations"]
         goals = [names[0] for names in self._sense.reached(observations)]
@@ -180,6 +184,11 @@ class Script:
         if not goals:
             goals = [choice.text for choice in self._sense.goals(end) if choice.verdict is Verdict.SENSIBLE][-1:]
             goals = [f"look for a way to {goal}" for goal in goals] or ["look around"]
+        elif inputs["directions"]:
+            turns = self._turns(goals, observations, inputs["actions"])
+            goals = [f"{turn} and {goal}" if turn else goal for turn, goal in zip(turns, goals, strict=True)]
+        if inputs["synonyms"]:
+            goals = [self._in_other_words(goal, chance) for goal in goals]
         then = chance.pick(_THEN)
         if inputs["style"] == "narrative":
             return f"caption: The player set out to {f'{then}to '.join(goals)}, and did."
@@ -188,6 +197,36 @@ class Script:
             before, after = chance.pick(_REQUESTS).split("...")
             return f"caption: {before}{told}{after}"
         return f"caption: {told[0].upper()}{told[1:]}."
+
+    def _turns(self, goals: Sequence[str], observations: list[list[str]], actions: Sequence[str]) -> list[str]:
+        """How the player turned where it reached the goal before each: "turn left", "turn right", or "" if it is not
+        known or it did neither.
+
+        Actions tell ways, such as "drive north east"; goals are in order of time.
+        """
+        longest = sorted(WAYS, key=len, reverse=True)  # north east is not east
+        ways = [next((way for way in longest if action.endswith(f" {way}")), "") for action in actions]
+        turns = [""]
+        for goal, following in pairwise(goals):
+            at, then = (self._reached_at(each, observations) for each in (goal, following))
+            before, after = (ways[at - 1], ways[at]) if 0 < at < then else ("", "")
+            angle = (WAYS.index(after) - WAYS.index(before)) % len(WAYS) if before and after else 0  # clockwise
+            half = len(WAYS) // 2
+            turns.append("" if angle in (0, half) else "turn right" if angle < half else "turn left")
+        return turns
+
+    def _reached_at(self, goal: str, observations: list[list[str]]) -> int:
+        """Number of the first observation that shows a goal that the one before did not; 0 if there is none."""
+        shown = [self._sense.shown(goal, seen) for seen in observations]
+        return next((i for i in range(1, len(shown)) if shown[i] and not shown[i - 1]), 0)
+
+    def _in_other_words(self, goal: str, chance: Chance) -> str:
+        """A goal whose things have their everyday names."""
+        names = sorted(self._world.other_names, key=len, reverse=True)  # a file cabinet is not a cabinet
+        if not names:
+            return goal
+        either = rf"\b({'|'.join(map(re.escape, names))})\b"
+        return re.sub(either, lambda found: chance.pick(self._world.other_names[found[0]]), goal)
 
     def _judge_trajectory(self, inputs: Mapping[str, Any], chance: Chance) -> str:
         """Points for the progress on each goal of the instruction. Wrong: reversed; senseless: random points."""

@@ -33,7 +33,8 @@ from actors.behaviours.deploy import deploy
 from benchmarks.measure import Case, DifferentOutputs, Options, Report, compare
 from benchmarks.peers.padded_transformer import cached, padded
 from envs.navigation import TENTHS, load, simulate
-from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Demonstrations
+from learner.models.sequence.behaviour_config import BehaviourConfig
+from learner.models.sequence.behaviour_transformer import BehaviourModel, Demonstrations
 from learner.models.sequence.choice import Choice
 
 CASES = ("argmax",)

@@ -35,7 +35,8 @@ from benchmarks.peers.padded_transformer import padded
 from envs.api import Episodes, Field
 from learner.behaviours.imitation import SequenceConfig, SequenceFitter, SequenceSetup
 from learner.config import LearnerConfig
-from learner.models.sequence.behaviour_transformer import BehaviourConfig, Demonstrations
+from learner.models.sequence.behaviour_config import BehaviourConfig
+from learner.models.sequence.behaviour_transformer import Demonstrations
 from learner.optim.precision import has_bfloat16
 from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps
 

@@ -11,7 +11,7 @@ import torch
 from benchmarks.gpu_rows.large_t5 import Shape
 from benchmarks.measure import PeerFailed
 from learner.models import flops
-from learner.models.sequence.behaviour_transformer import BehaviourConfig
+from learner.models.sequence.behaviour_config import BehaviourConfig
 
 APART = 3e-2
 """Relative tolerance of losses and scores: both sides compute in bfloat16, each in its own order."""

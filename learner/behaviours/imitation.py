@@ -24,7 +24,8 @@ from torch import Tensor
 from envs.config import Part
 from learner.behaviours.demonstrations import Sequences, Texts
 from learner.config import LearnerConfig
-from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Scales
+from learner.models.sequence.behaviour_config import BehaviourConfig
+from learner.models.sequence.behaviour_transformer import BehaviourModel, Scales
 from learner.optim.adam import DecayingAdam
 from learner.optim.collective import Group
 from learner.optim.sequences import VALIDATED, SequenceSupervised

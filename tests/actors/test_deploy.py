@@ -10,7 +10,8 @@ from envs.api import Episodes, Field
 from envs.navigation import load, odometry, simulate
 from learner.behaviours.demonstrations import SENSED, Sequences
 from learner.models.sequence import behaviour_transformer
-from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Demonstrations, Scales
+from learner.models.sequence.behaviour_config import BehaviourConfig
+from learner.models.sequence.behaviour_transformer import BehaviourModel, Demonstrations, Scales
 from learner.models.sequence.choice import Choice
 from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps
 from llm_service.errors import UsageError

@@ -16,7 +16,7 @@ from benchmarks.gpu_rows.small import Small
 from benchmarks.gpu_rows.weights import Weights
 from benchmarks.measure import ROOT, DifferentOutputs, Options
 from learner.models import flops
-from learner.models.sequence.behaviour_transformer import BehaviourConfig
+from learner.models.sequence.behaviour_config import BehaviourConfig
 from llm_service.scoring.scorer import Scorer
 
 TINY = Size(

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from cluster.config.tree import compose
 from learner.group import get_weights
 from learner.models.sequence import behaviour_transformer
-from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Demonstrations, Scales
+from learner.models.sequence.behaviour_config import BehaviourConfig
+from learner.models.sequence.behaviour_transformer import BehaviourModel, Demonstrations, Scales
 from learner.models.sequence.choice import Choice
 
 CENTRES = (np.array([-2, 0, 1, 3], np.float32), np.array([-1, 0.5, 2], np.float32))

@@ -15,7 +15,8 @@ from learner.behaviours.imitation import SequenceConfig, SequenceFitter, Sequenc
 from learner.config import LearnerConfig
 from learner.group import get_weights
 from learner.models.sequence import behaviour_transformer
-from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel
+from learner.models.sequence.behaviour_config import BehaviourConfig
+from learner.models.sequence.behaviour_transformer import BehaviourModel
 from learner.models.sequence.choice import Choice
 from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps
 from llm_service.errors import UsageError

@@ -288,8 +288,8 @@ def to_4_achievements(options: Options) -> Report:
         for seed in range(1, SEEDS + 1):
             words = [
                 "experiment=ellm_crafter_small",
-                "cluster=inline",  # one process acts and learns in turn: no step is late, and two cores gain nothing
                 f"seed={seed}",
+                "cluster=inline",  # one process acts and learns in turn: no step is late, and two cores gain nothing
                 "learner.env_steps=2000000",
                 "evaluate.every=50000",
             ]

@@ -1,8 +1,10 @@
 """ellm: both sides play the same game, the peer is the loop that it says it is, rows and their ids, equal work."""
 
 import hashlib
+import itertools
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -200,7 +202,9 @@ def test_values_converge_on_what_is_paid():
     assert values[0, 7].item() == pytest.approx(0.5, abs=0.02)
 
 
-def test_the_peer_climbs_until_it_has_enough_and_looks_do_not_touch_its_game():
+def test_the_peer_climbs_until_it_has_enough_and_looks_do_not_touch_its_game(monkeypatch):
+    clock = itertools.count()  # a hundredth of a second passes between two glances at it
+    monkeypatch.setattr(ellm_climb, "time", SimpleNamespace(perf_counter=lambda: next(clock) / 100))
     loop = ellm_loop.Loop(encode, decay=100)
     before = [loop.world.steps, loop.steps, loop.replay.rows, sorted(loop.answers)]
     found = ellm_climb.unlocked(loop, 2)

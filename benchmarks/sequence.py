@@ -107,7 +107,7 @@ def lengths(batch: list[Demonstrations], each: int) -> list[int]:
     return [text + each * steps for part in batch for text, steps in zip(part.texts, part.steps, strict=True)]
 
 
-def buckets(rows: NDArray[np.intp], lengths: list[int], most: int) -> list[NDArray[np.intp]]:
+def buckets(rows: NDArray[np.int64], lengths: list[int], most: int) -> list[NDArray[np.int64]]:
     """A batch sorted by length, the shortest first, in parts that have at most `most` tokens once each is padded to
     its own longest; a part has at least one sequence."""
     parts: list[list[int]] = []

@@ -150,7 +150,8 @@ class Match:
         """
         prompt = int(np.random.default_rng([2, self.round]).integers(len(self.texts)))
         shown, _ = self._told(prompt, self.length - 1)
-        driven, model, found = self.found["action"][prompt, 0], self.single, []
+        driven, model = self.found["action"][prompt, 0], self.single
+        found = []
         begun = time.process_time()
         cache = model.begin([self.texts[prompt]])
         code = model.target_code(self.target[prompt, None])

@@ -10,6 +10,7 @@ from benchmarks import __main__ as command
 from benchmarks import lgqd
 from cluster.runs.run_data import load
 from learner.behaviours import trials
+from learner.behaviours.baselines import BASELINES
 from tests.report.behaviour_run import write_behaviours
 
 
@@ -32,7 +33,7 @@ def test_rows_are_of_all_arms_and_seeds(runs, tmp_path, capsys):
     assert lgqd.main([*map(str, runs), "--json", str(tmp_path / "rows.json")]) == 0
     found = rows(tmp_path / "rows.json")
     assert {arm for arm, *_ in found if " - " not in arm} == {
-        "text", "no_text", "text_blind_replay", "text_aware_replay", "random",
+        "text", "no_text", *BASELINES,
     }  # fmt: skip
     assert {"all", "how", "plain", "reworded", "nearby", "map"} <= {case for _, case, _ in found}
     arrays = [safetensors.numpy.load_file(run / "stages/deploy/episodes.safetensors") for run in runs]

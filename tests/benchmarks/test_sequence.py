@@ -57,7 +57,7 @@ def test_buckets_learn_the_same_with_hardly_any_padding(tmp_path, monkeypatch):
     for batch in batches:
         each = [length for part in batch for length in part]
         assert each == sorted(each)
-        assert all(len(part) * max(part) <= 80 for part in batch)
+        assert all(len(part) == 1 or len(part) * max(part) <= 80 for part in batch)
         assert sum(map(sum, batch)) > 0.8 * sum(len(part) * max(part) for part in batch)
     assert seen[-len(batches[-1]) :] == [(len(part), max(part)) for part in batches[-1]]
     match.play_ours(1)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -193,7 +194,9 @@ def test_the_verb_serves_until_it_is_interrupted(robot: Robot, tmp_path: Path) -
     run = write_asked(tmp_path / "run")
     before = sorted(path for path in run.rglob("*"))
     command = [sys.executable, str(ROOT / "launch.py"), "ask", str(run), "--serve"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # what runs in a shell's background ignores it
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, preexec_fn=heeding)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -61,5 +61,5 @@ class Tally:
         return Scores(
             coverage=float(filled.sum() / self.reachable.sum()),
             qd_score=float((best - self.lowest).sum()),
-            best_quality=float(best.max()) if len(best) else None,
+            best_quality=float(best.max()) + 0.0 if len(best) else None,  # not -0
         )

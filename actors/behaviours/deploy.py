@@ -82,7 +82,6 @@ def deploy(
         raise UsageError(f"memory_gb must be above 0: got {memory_gb}")
     alike = trials if strategy == "argmax" else 1  # trials without sampling are equal: they are played once
     trials //= alike
-    model.eval()
     steps = -(-length // stride)
     config, lengths = model.config, [len(text) for text in tokens]
     columns = max(lengths, default=0) + steps * model.tokens_per_step
@@ -121,12 +120,14 @@ def pilot(
     """A model as the one who decides for B robots, as many of each text, from their first action on.
 
     Args:
+        model: it is switched to inference mode.
         texts: token ids.
         target: [B, 2], world units; nan: not given.
         stride: steps for which an action is held.
         uniform: numbers in [0, 1) by which actions are drawn, [B, actions, 2].
         odometry: whether the model senses its place.
     """
+    model.eval()
     actions, robots, texts = uniform.shape[1], len(target), list(texts)
     rows = torch.arange(len(texts)).repeat_interleave(robots // len(texts))
     if choice.guided:  # every robot once more, with a text that says nothing

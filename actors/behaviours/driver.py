@@ -70,7 +70,8 @@ class Driver:
         """Where the driver will be after AHEAD actions, or at the end: [N, 2 x 3], world units, of the last advice."""
         left = np.array(AHEAD) * self.stride / max(self.length - step, 1)
         last = self.way.shape[1] - 1
-        return self._at(self.progress[:, None] + (last - self.progress[:, None]) * left.clip(max=1)).reshape(-1, 6)
+        there = self.progress[:, None] + (last - self.progress[:, None]) * left.clip(max=1)
+        return self._at(there).reshape(len(there), -1)
 
     def distance(self, pose: NDArray[np.float32]) -> NDArray[np.float64]:
         """How far robots at poses [N, 3] are from where their routes are by now, [N], world units."""

@@ -20,7 +20,6 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from actors.behaviours.deploy import deploy
-from actors.behaviours.driver import Driver
 from actors.behaviours.ride import Moment, ride
 from cluster.metrics import following
 from cluster.runs.stage import Outcome
@@ -92,14 +91,12 @@ class Engine(BehaviourStage):
 
     def _driven(self, table: Behaviours, rows: NDArray[np.int64], start: NDArray[np.float32]) -> NDArray[np.float32]:
         """Poses [P, T, 3] of robots on the routes of behaviours [P], by a driver that knows what robots believe."""
-        route = navigation.rollout(self.house, table.start[rows], table.weights[rows], self.length)["pose"][..., :2]
-        stride = self.method.sequence.stride
-        driver = Driver(self.house, np.concatenate([table.start[rows, None, :2], route], 1), self.length, stride)
+        driver = self.driver(table, rows)
 
         def decide(now: Moment) -> NDArray[np.float64]:
             return driver.advise(now.believed.astype(np.float32), now.step)
 
-        return ride(self.house, start, self.length, stride, self.sense, decide)[0]
+        return ride(self.house, start, self.length, driver.stride, self.sense, decide)[0]
 
     def _measured(
         self, asked: Sequence[Trial], pose: NDArray[np.float32], target: NDArray[np.float32]

@@ -1,6 +1,5 @@
 """From search to judgement as a whole: what each stage leaves, what other runs take from it, and what death costs."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -22,8 +21,6 @@ from cluster.jobs.kubernetes.language_model import world as kubernetes_world
 from cluster.runs.folder import RunError, RunFolder
 from cluster.runs.stage import Run
 from cluster.stages import engine, judge
-from cluster.stages._shared import asking
-from cluster.stages._shared.asking import ask
 from cluster.stages._shared.lgqd import TEXTS
 from cluster.stages.curate import describe
 from envs import navigation
@@ -34,7 +31,7 @@ from learner.files import Superseded, begin_attempt
 from learner.methods import Stage, every_stage
 from learner.store.archive import Archive
 from learner.store.episodes import EpisodeStore
-from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
+from llm_service.errors import UsageError
 from llm_service.records import Answer, Status
 from tests.cluster.test_cloning import of_role
 from tests.cluster.test_faults import launch, status, wait_for
@@ -300,10 +297,13 @@ def test_a_driver_shows_how_to_keep_to_routes_and_nothing_near_a_test(whole, dri
     near = np.linalg.norm(believed[:, None, :, :2] - tests[None], axis=-1).mean(-1).min(1)
     assert np.quantile(near, 0.05) > 5  # the margin is 8, and beliefs err
     assert results(driven)["arm"] == "text"
-    again = ["from=run:driven/tokenize", "stages=[imitate]", "method.drive.times=2", "method.sequence.stride=5"]
-    other = config(whole.parent, "other", *again)
+    again = ["from=run:driven/tokenize", "stages=[imitate]", "method.drive.times=2", "method.sequence.odometry=true"]
+    other = config(whole.parent, "other", *again, "method.sequence.particles=8", "method.sequence.stride=5")
     with pytest.raises(UsageError, match="driven with a stride of 10, not 5"):
         controller.run(other)
+    lost = config(whole.parent, "lost", *again)
+    with pytest.raises(RunError, match=r"driven with method\.sequence\.particles=8, not 0: drive again"):
+        controller.run(lost)
 
 
 def test_who_practises_is_taught_where_it_went_and_goes_on_from_what_it_knew(whole, driven):
@@ -343,28 +343,6 @@ def test_language_models_are_told_of_the_map_that_a_run_has(tmp_path):
         assert json.loads(told)["slots"]["object"] == ["grand piano"]
 
 
-class Away:
-    """A service that answers one more of its questions each time it is asked, or none; for faults only."""
-
-    patience_s = 0.2
-
-    def __init__(self, answers, reason=Status.EXPIRED):
-        self.answers, self.reason, self.asked = answers, reason, []
-
-    def client(self, caller, when_away):
-        return contextlib.nullcontext(self)
-
-    def ask(self, task, items, sample):
-        self.asked.append([item["n"] for item in items])
-        late = Answer(self.reason, reason="it is late")
-        return [Answer(Status.OK, b"{}") if self.answers and i == 0 else late for i in range(len(items))]
-
-
-def asking_run(folder, setup, stop=""):
-    service = Mock(setup=setup)
-    return Run(config(folder, "a"), RunFolder(folder), None, None, None, Mock(reason=stop), language=service)
-
-
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage not in ("search", "imitate")])
 def test_a_stage_that_goes_on_elsewhere_is_not_written_by_an_older_attempt(tmp_path, whole, monkeypatch, stage):
     folder = RunFolder(tmp_path / "run")
@@ -381,26 +359,6 @@ def test_a_stage_that_goes_on_elsewhere_is_not_written_by_an_older_attempt(tmp_p
     with pytest.raises(Superseded):
         engine(kind)(run, Stage(stage, kind)).run()
     assert {path.name: path.read_bytes() for path in folder.stage(stage).iterdir()} == before
-
-
-def test_answers_that_come_one_by_one_are_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(asking, "PAUSE_S", 0.15)  # four of them are longer than its patience
-    slow = Away(True)
-    found = ask(asking_run(tmp_path, slow), "caption_trajectory", [{"n": n} for n in range(4)])
-    assert all(answer.ok for answer in found)
-    assert slow.asked == [[0, 1, 2, 3], [1, 2, 3], [2, 3], [3]]
-
-
-@pytest.mark.parametrize(("status", "error"), [(Status.AWAY, AwayTooLong), (Status.BUDGET, BudgetExhausted)])
-def test_a_model_that_does_not_come_back_ends_the_run_resumably(tmp_path, monkeypatch, status, error):
-    monkeypatch.setattr(asking, "PAUSE_S", 0.05)
-    with pytest.raises(error):
-        ask(asking_run(tmp_path, Away(False, status)), "caption_trajectory", [{"n": 0}])
-
-
-def test_who_is_asked_to_stop_does_not_wait_for_answers(tmp_path):
-    found = ask(asking_run(tmp_path, Away(False), "SIGTERM"), "caption_trajectory", [{"n": 0}])
-    assert [answer.status for answer in found] == [Status.EXPIRED]
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from actors.behaviours.driver import Driver
 from actors.behaviours.ride import Sense
 from cluster.config.tree import Config
 from cluster.runs.folder import RunError
@@ -62,9 +63,17 @@ class BehaviourInputs:
         """Ids [N] and poses [N, T, 3] of all behaviours, in blocks."""
         table = Behaviours.load(self.artifact("merge"))
         for begin in range(0, len(table), BLOCK):
-            rows = slice(begin, begin + BLOCK)
-            driven = navigation.rollout(self.house, table.start[rows], table.weights[rows], self.length)
-            yield table.id[rows], driven["pose"]
+            rows = np.arange(begin, min(begin + BLOCK, len(table)))
+            yield table.id[rows], self.poses(table, rows)
+
+    def poses(self, table: Behaviours, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Poses [N, T, 3] of behaviours `rows` [N] after each step."""
+        return navigation.rollout(self.house, table.start[rows], table.weights[rows], self.length)["pose"]
+
+    def driver(self, table: Behaviours, rows: NDArray[np.int64]) -> Driver:
+        """Who follows the routes of behaviours `rows` [N], from their starts."""
+        route = np.concatenate([table.start[rows, None, :2], self.poses(table, rows)[..., :2]], 1)
+        return Driver(self.house, route, self.length, self.method.sequence.stride)
 
     def texts(self) -> dict[int, list[str]]:
         """The true texts of each behaviour, by its id."""
@@ -85,14 +94,21 @@ class BehaviourInputs:
         episode's behaviour [E].
 
         Behaviours are their own demonstrations, unless a driver followed them.
+
+        Raises:
+            RunError: the driver's robots knew their place in another way than this run's.
         """
         table = Behaviours.load(self.artifact("merge"))
         rows = np.sort(np.concatenate([self.part(name)[1] for name in parts]))
         if not self.method.drive.drives:
             return self.artifact("merge"), rows, table, rows
         place = self.artifact("drive")
+        store, particles = EpisodeStore(place), self.method.sequence.particles
+        if store.about["particles"] != particles:
+            told = f"{place} was driven with method.sequence.particles={store.about['particles']}, not {particles}"
+            raise RunError(f"{told}: drive again")
         of_id = {number: row for row, number in enumerate(table.id.tolist())}
-        row_of = np.array([of_id[number] for number in EpisodeStore(place).seed.tolist()], np.int64)
+        row_of = np.array([of_id[number] for number in store.seed.tolist()], np.int64)
         episodes = np.flatnonzero(np.isin(row_of, rows))
         return place, episodes, table, row_of[episodes]
 

@@ -17,18 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actors.behaviours.deploy import pilot
-from actors.behaviours.driver import Driver
 from actors.behaviours.ride import Moment, ride
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome
 from cluster.stages._shared.lgqd import BLOCK, BehaviourStage
-from envs import navigation
 from envs.api import Episodes
 from learner.behaviours import words
 from learner.behaviours.demonstrations import AHEAD, BELIEVED, DRIVEN, SENSED, WISHED
 from learner.behaviours.gather import nearby
 from learner.behaviours.table import Behaviours
 from learner.behaviours.twins import Trajectories
+from learner.models.sequence.behaviour_transformer import BehaviourModel
 from learner.models.sequence.choice import Choice
 from learner.store.episodes import EpisodeWriter, Steps, forget_unfinished
 
@@ -50,9 +49,11 @@ def run(work: BehaviourStage) -> Outcome | None:
     texts, table = work.texts(), Behaviours.load(work.artifact("merge"))
     learned = np.concatenate([work.part(name)[1] for name in ("train", "validation")])
     rows = np.array([row for row in np.sort(learned).tolist() if int(table.id[row]) in texts], np.int64)
-    tests = Trajectories(_poses(work, table, work.part("test")[1])[..., :2])
+    tests = Trajectories(work.poses(table, work.part("test")[1])[..., :2])
+    model = work.model() if settings.practice else None
     forget_unfinished(work.place, attempt)
     about = {"map": work.config.env.options["map"], "stride": work.method.sequence.stride}
+    about["particles"] = work.method.sequence.particles
     writer = EpisodeWriter(work.place, DRIVEN, about, attempt)
     times, kept, total = settings.times + settings.practice, 0, 0
     for time in range(times):
@@ -60,7 +61,10 @@ def run(work: BehaviourStage) -> Outcome | None:
             if work.stop.reason:
                 return None
             drive = _Drive(work, table, rows[begin : begin + BLOCK], time)
-            drive.ride([texts[n][0] for n in drive.behaviour.tolist()] if time >= settings.times else None)
+            if model is None or time < settings.times:
+                drive.noisily()
+            else:
+                drive.practise(model, [texts[n][0] for n in drive.behaviour.tolist()])
             episodes, steps = drive.result(tests)
             writer.write(f"{time:02d}-{begin:09d}", episodes, steps, {})
             kept, total = kept + len(episodes), total + len(drive.behaviour)
@@ -69,11 +73,6 @@ def run(work: BehaviourStage) -> Outcome | None:
     if not kept:
         raise RunError("the driver follows no route to its end: lower method.drive.noise, or describe more behaviours")
     return Outcome({"episodes": kept, "of": total}, lines=(f"drive: {kept:,} of {total:,} episodes kept",))
-
-
-def _poses(work: BehaviourStage, table: Behaviours, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Where behaviours drive by themselves, [N, T, 3]."""
-    return navigation.rollout(work.house, table.start[rows], table.weights[rows], work.length)["pose"]
 
 
 @dataclass
@@ -90,18 +89,38 @@ class _Drive:
     astray: list[NDArray[np.bool_]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        work, table, rows = self.work, self.table, self.rows
-        self.stride, self.behaviour = work.method.sequence.stride, table.id[rows]
+        self.behaviour, self.driver = self.table.id[self.rows], self.work.driver(self.table, self.rows)
         self.numbers = self.behaviour + self.time * NUMBER
-        route = np.concatenate([table.start[rows, None, :2], _poses(work, table, rows)[..., :2]], 1)
-        self.driver = Driver(work.house, route, work.length, self.stride)
+        self.actions = -(-self.work.length // self.driver.stride)
+        self.practised = False
 
-    def ride(self, texts: list[str] | None) -> None:
-        """Drive; the transformer, if it is given texts, decides."""
+    def noisily(self) -> None:
+        """The driver drives, against noise in its wheels."""
+        settings = self.work.method.drive
+        noise = settings.noise * self._drawn(4, lambda random: random.normal(size=(self.actions, 2)))
+        pushed = np.zeros((len(self.rows), 2))
+
+        def act(now: Moment, wish: NDArray[np.float64]) -> NDArray[np.float64]:
+            nonlocal pushed
+            pushed = settings.lasting * pushed + noise[:, now.step // self.driver.stride]
+            return np.asarray(wish + pushed, np.float64)
+
+        self._ride(act)
+
+    def practise(self, model: BehaviourModel, texts: list[str]) -> None:
+        """The transformer drives, asked in these words [N]."""
+        work, self.practised = self.work, True
+        sequence, stride = work.method.sequence, self.driver.stride
+        tokens = words.encode(work.tokenizer(), texts, work.method.tokenize.longest)
+        drawn = self._drawn(5, lambda random: random.random((self.actions + 1, 2)))
+        untold = drawn[:, -1:, 0] < sequence.forget
+        target = np.where(untold, np.float32(np.nan), self.table.descriptor[self.rows])
+        decide = pilot(model, tokens, target, stride, Choice("sample"), drawn[:, :-1], sequence.odometry)
+        self._ride(lambda now, wish: decide(now).astype(np.float64))
+
+    def _ride(self, act: Act) -> None:
         work, settings = self.work, self.work.method.drive
         start = nearby(work.house, self.numbers, work.config.seed + 2, settings.distance, settings.degrees)
-        act = self._noisily() if texts is None else self._practice(texts)
-        self.practised = texts is not None
 
         def decide(now: Moment) -> NDArray[np.float64]:
             wish = self.driver.advise(now.pose, now.step)
@@ -111,7 +130,7 @@ class _Drive:
             self.astray.append(self.driver.distance(now.pose) > settings.astray)
             return act(now, wish)
 
-        self.pose, self.action = ride(work.house, start, work.length, self.stride, work.sense, decide)
+        self.pose, self.action = ride(work.house, start, work.length, self.driver.stride, work.sense, decide)
 
     def result(self, tests: Trajectories) -> tuple[Episodes, Steps]:
         """The episodes that teach something and are unlike the tests."""
@@ -148,28 +167,6 @@ class _Drive:
         obs[BELIEVED] = flat([now.believed.astype(np.float32) for now in self.moments])
         executed = flat([self.action[:, now.step] for now in self.moments])
         return episodes, Steps(obs, executed, np.zeros(len(executed), np.float32))
-
-    def _noisily(self) -> Act:
-        settings, actions = self.work.method.drive, -(-self.work.length // self.stride)
-        noise = settings.noise * self._drawn(4, lambda random: random.normal(size=(actions, 2)))
-        pushed = np.zeros((len(self.rows), 2))
-
-        def act(now: Moment, wish: NDArray[np.float64]) -> NDArray[np.float64]:
-            nonlocal pushed
-            pushed = settings.lasting * pushed + noise[:, now.step // self.stride]
-            return np.asarray(wish + pushed, np.float64)
-
-        return act
-
-    def _practice(self, texts: list[str]) -> Act:
-        work, actions = self.work, -(-self.work.length // self.stride)
-        model, sequence = work.model(), work.method.sequence
-        tokens = words.encode(work.tokenizer(), texts, work.method.tokenize.longest)
-        drawn = self._drawn(5, lambda random: random.random((actions + 1, 2)))
-        untold = drawn[:, -1:, 0] < sequence.forget
-        target = np.where(untold, np.float32(np.nan), self.table.descriptor[self.rows])
-        decide = pilot(model, tokens, target, self.stride, Choice("sample", 1.0, 1.0), drawn, sequence.odometry)
-        return lambda now, wish: decide(now).astype(np.float64)
 
     def _drawn(self, stream: int, draw: Callable[[np.random.Generator], NDArray[np.float64]]) -> NDArray[np.float64]:
         """Random numbers of each robot, [N, ...]."""

@@ -65,7 +65,7 @@ class Engine(BehaviourStage):
         arrays: dict[str, NDArray[np.float32]] = {"pose": found[:, 0]} | self._measured(asked, found, target)
         table, rows = self.part("train")
         texts = self.texts()
-        places = [[words.asked(self.scene, text) for text in texts.get(n, [])] for n in table.id[rows].tolist()]
+        places = [[told.places for told in texts.get(n, [])] for n in table.id[rows].tolist()]
         for name, chosen in replayed(asked, table.descriptor[rows], places, self.config.seed).items():
             own = rows[chosen]
             poses = {name: navigation.rollout(self.house, start, table.weights[own], self.length)["pose"]}

@@ -53,7 +53,7 @@ class Engine(BehaviourStage, Fitting):
             raise RunError("no training behaviour has a text: run the stage describe again")
         episodes, rows = episodes[told], rows[told]
         own = [texts[number] for number in table.id[rows].tolist()]
-        flat = words.encode(tokenizer, [text for each in own for text in each], self.method.tokenize.longest)
+        flat = words.encode(tokenizer, [text for each in own for text, _ in each], self.method.tokenize.longest)
         ends = np.cumsum([0, *map(len, own)])
         found = safetensors.numpy.load_file(self.given.artifact("cluster") / CENTRES)
         return SequenceSetup(

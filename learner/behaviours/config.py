@@ -20,6 +20,10 @@ class DescribeConfig(Part):
     """Share of narratives among them; the rest are instructions."""
     synonyms: float = Field(default=0.0, ge=0, le=1)
     """Share of descriptions in which things have other everyday names, such as couch: the map's `synonyms`."""
+    end_first: float = Field(default=0.0, ge=0, le=1)
+    """Share of descriptions that name the final place first, and then the way there."""
+    backwards: float = Field(default=0.0, ge=0, le=1)
+    """Share of descriptions that name places from the last one back to the first."""
     directions: float = Field(default=0.0, ge=0, le=1)
     """Share of descriptions that also say where the robot turned left or right."""
     coordinates: bool = False
@@ -30,8 +34,9 @@ class DescribeConfig(Part):
 
     @model_validator(mode="after")
     def _shares(self) -> Self:
-        if self.request + self.narrative > 1 + 1e-9:
-            raise ValueError("method.describe.request and method.describe.narrative are shares: at most 1 together")
+        for one, other in (("request", "narrative"), ("end_first", "backwards")):
+            if getattr(self, one) + getattr(self, other) > 1 + 1e-9:
+                raise ValueError(f"method.describe.{one} and method.describe.{other} are shares: at most 1 together")
         return self
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.navigation.scene import Scene
-from learner.behaviours.words import asked, likeness
+from learner.behaviours.words import Description, asked, likeness
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,17 @@ class Lookup:
     Args:
         scene: whose places are compared.
         descriptor: float32 [N, 2], where they end, world units.
-        texts: the texts of each of the N; none: it has no text.
+        texts: of each of the N; none: it has no text.
     """
 
-    def __init__(self, scene: Scene, descriptor: NDArray[np.float32], texts: Sequence[Sequence[str]]) -> None:
-        self.scene, self.descriptor, self.texts = scene, descriptor, texts
+    def __init__(self, scene: Scene, descriptor: NDArray[np.float32], texts: Sequence[Sequence[Description]]) -> None:
+        self.scene, self.descriptor = scene, descriptor
+        self.texts = [[told.text for told in own] for own in texts]
         self.rows: dict[str, list[int]] = {}
-        for row, own in enumerate(texts):
+        for row, own in enumerate(self.texts):
             for text in own:
                 self.rows.setdefault(text, []).append(row)
-        self._places = {text: tuple(asked(scene, text)) for text in self.rows}
+        self._places = {told.text: told.places for own in texts for told in own}
         self._words = {text: frozenset(text.lower().split()) for text in self.rows}
 
     def likeness(self, sentence: str) -> dict[str, float]:

@@ -3,6 +3,10 @@
     symbols ──said──> sentences of each moment ──> the describer (LLM service) ──> text ──asked──> places in order
     pose ──> visits ─────────────────────────────────────────────────────────────────┴──obeyed──> score in [0, 1]
 
+Texts may name places in another order than the one that they ask for. The describer is told which order to use, so
+that what its texts ask for is known without understanding them; of other texts it is assumed that they name places in
+the order of time.
+
 The score is a rule, not an opinion: it can be computed for millions of behaviours, and raters are compared with it.
 """
 
@@ -11,6 +15,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +26,13 @@ from envs.navigation.scene import DEAD, NEAR, SIDES, Scene, Symbols, said
 UNKNOWN, BEGIN, END = "[UNK]", "[CLS]", "[SEP]"
 DRIVE = "drive"
 """The sentence for a robot's motion between two moments."""
+
+
+class Description(NamedTuple):
+    """A text about a behaviour."""
+
+    text: str
+    places: tuple[str, ...]  # that it names, in the order of time
 
 
 def told(scene: Scene, symbols: Symbols, trajectory: int, *, positions: bool = False) -> list[list[str]]:
@@ -62,13 +74,19 @@ def with_end(text: str, end: Sequence[float]) -> str:
     return f"{text.removesuffix(mark)} [x={round(end[0])}, y={round(end[1])}]{mark}"
 
 
-def asked(scene: Scene, text: str) -> list[str]:
-    """The places of the scene that a text names, in order, without immediate repetitions.
+def asked(scene: Scene, text: str, order: str = "forwards") -> list[str]:
+    """The places of the scene that a text names, in the order of time, without immediate repetitions.
 
     A tile is named by its colour, whatever noun follows. The map's synonyms count as names.
+
+    order: in which the text names them: "forwards", "end first" or "backwards", as `caption_trajectory` says.
     """
     longest = sorted(scene.names, key=len, reverse=True)  # a file cabinet is not a cabinet
     found = [scene.names[name] for name in re.findall(rf"\b({'|'.join(map(re.escape, longest))})\b", text.lower())]
+    if order == "end first":
+        found = [*found[1:], *found[:1]]
+    elif order == "backwards":
+        found = found[::-1]
     return [place for i, place in enumerate(found) if i == 0 or place != found[i - 1]]
 
 
@@ -90,13 +108,13 @@ def obeyed(wanted: Sequence[str], route: Sequence[str], last: set[str]) -> float
     return (in_order(wanted, route) + (wanted[-1] in last)) / (len(wanted) + 1)
 
 
-def is_true(scene: Scene, text: str, route: Sequence[str], last: set[str]) -> bool:
-    """Whether a description names places, and the robot visited all of them in that order and ended at the last one.
+def is_true(places: Sequence[str], route: Sequence[str], last: set[str]) -> bool:
+    """Whether a description names places, in the order of time, and the robot visited all of them in that order and
+    ended at the last one.
 
     So a behaviour obeys its own text fully: obedience 1 is the ceiling of every trial.
     """
-    named = asked(scene, text)
-    return bool(named) and obeyed(named, route, last) == 1
+    return bool(places) and obeyed(places, route, last) == 1
 
 
 def describes_route(wanted: Sequence[str]) -> bool:

@@ -32,9 +32,19 @@ STYLES = {
 }
 SYNONYMS = "; call things by other everyday words than the behaviour does"
 DIRECTIONS = "; say where the player turned left or right"
+ORDERS = {
+    "forwards": "",
+    "end first": "; begin with what came last, and only then tell how it came to that, from the start on",
+    "backwards": "; tell it backwards: begin with what came last, then what came just before that, and so on",
+}
 _ADVICE = """\
-Name two to four places that the player came to, in the order in which it came to them, by their names or other names. \
-The place that you name last must be where the player is in the end. Name no place that it did not come to."""
+Name two to four places that the player came to, {order}, by their names or other names. \
+The place that you name {end} must be where the player is in the end. Name no place that it did not come to."""
+_ORDERED = {
+    "forwards": ("in the order in which it came to them", "last"),
+    "end first": ("the last one first of all, the others in the order in which it came to them", "first"),
+    "backwards": ("from the last one back to the first", "first"),
+}
 _WITH_NUMBERS = ("instruction",)
 _GLUED = re.compile(r"[.:][^\W_]")  # a mark inside a word: an address or a path
 
@@ -46,13 +56,17 @@ class Inputs(TrajectoryInputs):
     """The style of the caption."""
     synonyms: bool = False
     """Whether it calls things by other everyday words."""
+    order: Literal["forwards", "end first", "backwards"] = "forwards"
+    """In which order the caption names things: as they came; the last one first, and the others as they came; or from
+    the last one back to the first."""
     directions: bool = False
     """Whether it says where the player turned left or right; actions may then tell ways, such as "drive north"."""
 
 
 def calls(inputs: Inputs, world: World) -> list[Call]:
-    style = STYLES[inputs.style] + SYNONYMS * inputs.synonyms + DIRECTIONS * inputs.directions
-    told = {"about": about(world), "plan": plan(world, _ADVICE)}
+    style = STYLES[inputs.style] + SYNONYMS * inputs.synonyms + DIRECTIONS * inputs.directions + ORDERS[inputs.order]
+    order, end = _ORDERED[inputs.order]
+    told = {"about": about(world), "plan": plan(world, _ADVICE.format(order=order, end=end))}
     turns = _TEMPLATE.turns(**told, style=style, steps=quote(inputs.steps()))
     parameters = Parameters(temperature=0.7, max_tokens=160, stop=STOP)
     return [Call("generate", turns, parameters=parameters, task="caption_trajectory", inputs=inputs.model_dump())]

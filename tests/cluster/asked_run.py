@@ -54,7 +54,7 @@ def write_data(folder: Path) -> None:
     rows, told = [], []
     for number, (route, last) in enumerate(zip(*words.visited(scene, driven["pose"]), strict=True)):
         text = ", then ".join(f"go to the {place}" for place in route[-2:])
-        rows.append({"id": number, "text": text, "true": words.is_true(scene, text, route, last)})
+        rows.append({"id": number, "text": text, "true": words.is_true(words.asked(scene, text), route, last)})
         told += [text] * rows[-1]["true"]
     table = Behaviours(
         id=np.arange(COUNT),

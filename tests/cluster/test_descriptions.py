@@ -67,6 +67,18 @@ def texts_of(run):
     return lines(run / "stages/describe/texts.jsonl")
 
 
+def frames(names, text):
+    """Every three successive words of a text that has no names of places, and no "the"."""
+    words = re.sub(names, " ", text.lower().replace("the ", " "))
+    found = re.findall(r"[a-z]+", words)
+    return zip(found, found[1:], found[2:], strict=False)
+
+
+def paraphrases():
+    places = ["stove", "bed", "fan", "sofa"]
+    return [trials.paraphrased(places[:n], number, {}) for n in (2, 3, 4) for number in range(4)]
+
+
 # ---- prompts ---------------------------------------------------------------------------------------------------------
 
 
@@ -130,7 +142,7 @@ def test_other_words_are_of_the_map_and_mean_the_same_places():
     assert len({other for other in others if any(other in text for text in said)}) > 5
     routes = words.visited(SCENE, pose)
     true = [
-        sum(words.is_true(SCENE, text, *told) for text, *told in zip(texts, *routes, strict=True))
+        sum(words.is_true(words.asked(SCENE, text), *told) for text, *told in zip(texts, *routes, strict=True))
         for texts in (plain, said)
     ]
     assert true[1] >= 0.8 * true[0] > 15
@@ -154,12 +166,55 @@ def test_turns_are_where_robots_turned():
         assert ("turn" in reply.text) == bool(word)
 
 
+@pytest.mark.parametrize("order", ["end first", "backwards"])
+def test_places_are_named_in_the_order_that_is_asked_for(order):
+    pose = drives()
+    plain, said = captions(pose)[1], captions(pose, order=order)[1]
+    routes = words.visited(SCENE, pose)
+
+    def true(texts, order):
+        told = [(words.asked(SCENE, text, order), *passed) for text, *passed in zip(texts, *routes, strict=True)]
+        return [words.describes_route(places) and words.is_true(places, *passed) for places, *passed in told]
+
+    kept = true(said, order)
+    assert sum(kept) >= 0.8 * sum(true(plain, "forwards")) > 10
+    assert sum(kept) > 2 * sum(true(said, "forwards"))  # as if they named places in the order of time
+    shapes = {
+        re.sub(rf"\b({'|'.join(SCENE.names)})\b", "X", text)
+        for text, is_kept in zip(said, kept, strict=True)
+        if is_kept
+    }
+    assert len(shapes) > 8
+    alone = [text for text, before in zip(said, plain, strict=True) if len(words.asked(SCENE, before)) == 1]
+    assert not [text for text in alone if "first" in text or "after" in text]  # one thing has no order
+
+
+def test_a_language_model_is_told_in_which_order_to_name_places():
+    module, world = tasks.task("caption_trajectory"), World(**envs.knowledge("navigation"))
+    told = {"observations": [["You are on the red tile"]], "actions": []}
+    prompts = {}
+    for order in ("forwards", "end first", "backwards"):
+        (call,) = module.calls(module.Inputs(**told, order=order), world)
+        prompts[order] = call.turns[0][1], call.turns[1][1].splitlines()[0]
+    assert len(set(prompts.values())) == 3
+    assert "name last must be where the player is in the end" in prompts["forwards"][0]
+    assert "name first must be where the player is in the end" in prompts["end first"][0]
+    assert "from the last one back to the first" in prompts["backwards"][0]
+    assert prompts["forwards"][1] == "Write an instruction to the player, in the imperative."
+
+
 def test_no_text_that_is_learned_from_has_the_grammar_of_paraphrases(described):
     forms = [re.escape(form) for form in (*trials.PARAPHRASED, *trials.SHORT_PARAPHRASED)]
     patterns = [re.compile(re.sub(r"\\{\w+\\}", ".+", form), re.IGNORECASE) for form in forms]
-    _, more = captions(drives(200), synonyms=True, directions=True)
+    more = []
+    for order in ("forwards", "end first", "backwards"):
+        more += captions(drives(200), synonyms=True, directions=True, order=order)[1]
     said = [text["text"] for text in texts_of(described)] + [text.removeprefix("caption: ") for text in more]
-    assert len(said) > 300
+    assert len(said) > 700
+    names = rf"\b({'|'.join([*SCENE.names, 'tile'])})\b"
+    learned, tested = ({three for text in texts for three in frames(names, text)} for texts in (said, paraphrases()))
+    assert len(tested) > 40
+    assert learned & tested == set()
     assert not [text for text in said if any(pattern.search(text) for pattern in patterns)]
     parts = ("in the end", "until", "becomes", "have been", "lies behind", "lie behind")
     assert not [text for text in said if any(part in text for part in parts)]

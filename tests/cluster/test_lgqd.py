@@ -133,7 +133,7 @@ def test_texts_that_are_kept_are_true(whole):
     rows = [row[text["id"]] for text in texts]
     pose = navigation.rollout(scene.house, table.start[rows], table.weights[rows], LENGTH)["pose"]
     for text, route, at in zip(texts, *words.visited(scene, pose), strict=True):
-        assert words.is_true(scene, text["text"], route, at)
+        assert words.is_true(words.asked(scene, text["text"], text["order"]), route, at)
     assert len(texts) > 100
 
 

@@ -212,14 +212,28 @@ def test_what_is_told_was_visited():
         said = " ".join(sentence for moment in words.told(SCENE, symbols, n) for sentence in moment)
         assert set(words.asked(SCENE, said)) <= set(routes[n])
         for place in set(routes[n]):
-            assert words.is_true(SCENE, f"go to the {place}", routes[n], last[n]) == (place in last[n])
+            assert words.is_true([place], routes[n], last[n]) == (place in last[n])
         assert last[n] <= set(routes[n])
         assert words.obeyed(routes[n][-2:], routes[n], last[n]) >= 2 / 3
-    told = "go to the stove, then to the bed"
-    assert words.is_true(SCENE, told, ["stove", "fan", "bed", "sofa"], {"bed", "sofa"})
-    assert not words.is_true(SCENE, told, ["stove", "fan", "bed", "sofa"], {"sofa"})  # it passed the bed only
-    assert not words.is_true(SCENE, told, ["bed", "stove"], {"bed"})
-    assert not words.is_true(SCENE, "go to the moon", ["stove"], {"stove"})
+    told = words.asked(SCENE, "go to the stove, then to the bed")
+    assert words.is_true(told, ["stove", "fan", "bed", "sofa"], {"bed", "sofa"})
+    assert not words.is_true(told, ["stove", "fan", "bed", "sofa"], {"sofa"})  # it passed the bed only
+    assert not words.is_true(told, ["bed", "stove"], {"bed"})
+    assert not words.is_true(words.asked(SCENE, "go to the moon"), ["stove"], {"stove"})
+
+
+@pytest.mark.parametrize(
+    ("order", "text"),
+    [
+        ("forwards", "to the stove, then to the couch, then to the bed"),
+        ("end first", "to the bed, but first to the stove and the sofa"),
+        ("backwards", "to the bed after the sofa after the stove"),
+    ],
+)
+def test_what_is_asked_for_is_in_the_order_of_time(order, text):
+    assert words.asked(SCENE, text, order) == ["stove", "sofa", "bed"]
+    assert words.asked(SCENE, "to the bed", order) == ["bed"]
+    assert words.asked(SCENE, "anywhere", order) == []
 
 
 def test_a_text_that_names_one_place_is_no_route():

@@ -5,6 +5,7 @@ import pytest
 
 from envs import navigation
 from learner.behaviours.lookup import Lookup
+from learner.behaviours.words import Description, asked
 
 ENDS = np.array([[500, 60], [490, 66], [480, 60], [60, 60], [500, 500], [100, 100]], np.float32)
 TEXTS = [
@@ -17,9 +18,23 @@ TEXTS = [
 ]
 
 
+SCENE = navigation.Scene(navigation.load())
+
+
 @pytest.fixture
 def archive():
-    return Lookup(navigation.Scene(navigation.load()), ENDS, TEXTS)
+    return Lookup(SCENE, ENDS, [[Description(text, tuple(asked(SCENE, text))) for text in own] for own in TEXTS])
+
+
+def test_texts_count_by_what_they_ask_for_not_by_the_order_of_their_names():
+    texts = ["go to the sofa, but first go to the bathtub", "go to the sofa, then go to the bathtub"]
+    orders = ("end first", "forwards")
+    told = [[Description(text, tuple(asked(SCENE, text, order)))] for text, order in zip(texts, orders, strict=True)]
+    archive = Lookup(SCENE, ENDS[:2], told)
+    assert [entry.likeness for entry in archive.by_text("via the bathtub to the sofa", 2)] == [1, 0.5]
+    assert archive.by_text("via the bathtub to the sofa", 1)[0].text == texts[0]
+    place, alike = archive.leads_to("via the fan to the sofa")
+    assert (place.tolist(), alike) == (ENDS[0].tolist(), 1)
 
 
 def test_texts_are_alike_that_name_the_same_places_in_order(archive):

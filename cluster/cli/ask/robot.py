@@ -153,7 +153,8 @@ class Robot:
         self.model, self.tokenizer = self.inputs.model(), self.inputs.tokenizer()
         self.table, self.rows = self.inputs.part("train")
         texts = self.inputs.texts()
-        own = [[plain(text) for text in texts.get(number, [])] for number in self.table.id[self.rows].tolist()]
+        of = self.table.id[self.rows].tolist()
+        own = [[told._replace(text=plain(told.text)) for told in texts.get(number, [])] for number in of]
         self.archive = Lookup(self.scene, self.table.descriptor[self.rows], own)
 
     @property

@@ -28,6 +28,7 @@ from cluster.runs.folder import RunError
 from cluster.runs.stage import Run, StageEngine
 from envs import navigation
 from learner.behaviours.table import PARTS, Behaviours
+from learner.behaviours.words import Description, asked
 from learner.methods import Stage
 from learner.models.sequence.behaviour_transformer import BehaviourModel
 from learner.store.episodes import EpisodeStore
@@ -75,12 +76,13 @@ class BehaviourInputs:
         route = np.concatenate([table.start[rows, None, :2], self.poses(table, rows)[..., :2]], 1)
         return Driver(self.house, route, self.length, self.method.sequence.stride)
 
-    def texts(self) -> dict[int, list[str]]:
+    def texts(self) -> dict[int, list[Description]]:
         """The true texts of each behaviour, by its id."""
-        found: dict[int, list[str]] = {}
+        found: dict[int, list[Description]] = {}
         for line in read_lines(self.artifact("describe") / TEXTS):
             if line["true"]:
-                found.setdefault(line["id"], []).append(line["text"])
+                places = asked(self.scene, line["text"], line.get("order", "forwards"))  # older files name none
+                found.setdefault(line["id"], []).append(Description(line["text"], tuple(places)))
         return found
 
     def part(self, name: str) -> tuple[Behaviours, NDArray[np.int64]]:

@@ -20,7 +20,8 @@ from learner.hashing import uniform
 from llm_service.records import Answer
 
 STYLES = ("request", "narrative", "instruction")
-_SYNONYMS, _DIRECTIONS = 1 << 61, 1 << 62
+ORDERS = ("end first", "backwards", "forwards")
+_SYNONYMS, _DIRECTIONS, _ORDER = 1 << 61, 1 << 62, 1 << 60
 """Bits of a description's number that make its draws independent of the draw of its style."""
 
 
@@ -39,15 +40,15 @@ def run(work: BehaviourStage) -> Outcome | None:
     failed, untrue, why = 0, 0, ""
     for begin in range(0, len(questions), settings.batch):
         part = questions[begin : begin + settings.batch]
-        for answer, line, n, style in _describe(work, part):
+        for answer, line, n, style, order in _describe(work, part):
             if not answer.ok:
                 failed, why = failed + 1, answer.reason
                 continue
             text = answer.value["caption"]
-            true = words.is_true(work.scene, text, line["route"], set(line["last"]))
+            true = words.is_true(words.asked(work.scene, text, order), line["route"], set(line["last"]))
             untrue += not true
             text = words.with_end(text, ends[line["id"]]) if ends else text
-            texts.append({"id": line["id"], "n": n, "style": style, "text": text, "true": true})
+            texts.append({"id": line["id"], "n": n, "style": style, "order": order, "text": text, "true": true})
         work.progress.line(f"describe  texts {begin + len(part):,}/{len(questions):,}  failed {failed:,}")
         work.given.look_after()
         if work.stop.reason:
@@ -69,16 +70,18 @@ def _ends(work: BehaviourStage) -> dict[int, list[float]]:
 
 def _describe(
     work: BehaviourStage, part: list[tuple[dict[str, Any], int]]
-) -> Iterator[tuple[Answer, dict[str, Any], int, str]]:
-    """Each answer with its annotation, sample and style, one sample after the other."""
+) -> Iterator[tuple[Answer, dict[str, Any], int, str, str]]:
+    """Each answer with its annotation, sample, style and order, one sample after the other."""
     settings = work.method.describe
     bounds = [settings.request, settings.request + settings.narrative]
+    turned = [settings.end_first, settings.end_first + settings.backwards]
     for n in sorted({sample for _, sample in part}):
         lines = [line for line, sample in part if sample == n]
         number = np.array([line["id"] for line in lines]) * 16 + n
         styles = [STYLES[i] for i in np.searchsorted(bounds, uniform(number), side="right")]
         synonyms = (uniform(number ^ _SYNONYMS) < settings.synonyms).tolist()
         directions = (uniform(number ^ _DIRECTIONS) < settings.directions).tolist()
+        orders = [ORDERS[i] for i in np.searchsorted(turned, uniform(number ^ _ORDER), side="right")]
         items = [
             {
                 "observations": line["told"],
@@ -87,9 +90,10 @@ def _describe(
                 else [words.DRIVE] * (len(line["told"]) - 1),
                 "style": style,
                 "synonyms": others,
+                "order": order,
                 "directions": turns,
             }
-            for line, style, others, turns in zip(lines, styles, synonyms, directions, strict=True)
+            for line, style, others, order, turns in zip(lines, styles, synonyms, orders, directions, strict=True)
         ]
         answers = ask(work.given, "caption_trajectory", items, sample=n)
-        yield from zip(answers, lines, [n] * len(lines), styles, strict=True)
+        yield from zip(answers, lines, [n] * len(lines), styles, orders, strict=True)

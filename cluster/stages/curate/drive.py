@@ -64,7 +64,7 @@ def run(work: BehaviourStage) -> Outcome | None:
             if model is None or time < settings.times:
                 drive.noisily()
             else:
-                drive.practise(model, [texts[n][0] for n in drive.behaviour.tolist()])
+                drive.practise(model, [texts[n][0].text for n in drive.behaviour.tolist()])
             episodes, steps = drive.result(tests)
             writer.write(f"{time:02d}-{begin:09d}", episodes, steps, {})
             kept, total = kept + len(episodes), total + len(drive.behaviour)

@@ -13,6 +13,7 @@ from learner.behaviours import trials, words
 from learner.behaviours.gather import nearby
 from learner.behaviours.table import PARTS, Behaviours, split
 from learner.behaviours.trials import Route, Trial, paraphrased, reworded, rivals
+from learner.behaviours.words import Description
 
 
 def run(work: BehaviourStage) -> Outcome | None:
@@ -42,18 +43,18 @@ def run(work: BehaviourStage) -> Outcome | None:
 def _trials(work: BehaviourStage, table: Behaviours, pose: NDArray[np.float32]) -> tuple[list[Trial], NDArray[np.intp]]:
     """The trials, and the rows of the behaviours they ask for: at most one of each group, with a text about a route."""
     settings, generator, texts = work.method.split, np.random.default_rng([work.config.seed, 1]), work.texts()
-    told: dict[int, tuple[int, str]] = {}  # of each group
+    told: dict[int, tuple[int, Description]] = {}  # of each group
     for row, (number, group) in enumerate(zip(table.id.tolist(), table.group.tolist(), strict=True)):
-        for text in texts.get(number, []) if group not in told else []:
-            if words.describes_route(words.asked(work.scene, text)):
-                told[group] = row, text
+        for description in texts.get(number, []) if group not in told else []:
+            if words.describes_route(description.places):
+                told[group] = row, description
                 break
     if not told:
         raise RunError("no behaviour has a true text that names two places: search longer, or describe again")
-    chosen, said = np.array([row for row, _ in told.values()], np.intp), [text for _, text in told.values()]
+    chosen, said = np.array([row for row, _ in told.values()], np.intp), [of for _, of in told.values()]
     routes = [
-        Route(words.asked(work.scene, text), passed, last, (float(end[0]), float(end[1])))
-        for text, passed, last, end in zip(
+        Route(list(description.places), passed, last, (float(end[0]), float(end[1])))
+        for description, passed, last, end in zip(
             said, *words.visited(work.scene, pose[chosen]), table.descriptor[chosen], strict=True
         )
     ]
@@ -67,7 +68,7 @@ def _trials(work: BehaviourStage, table: Behaviours, pose: NDArray[np.float32]) 
     for own, other, first, kind in cases:
         wanted = routes[own].wanted
         for wording, text in (
-            ("described", said[own]),
+            ("described", said[own].text),
             ("reworded", reworded(wanted, first)),
             ("paraphrased", paraphrased(wanted, first, work.scene.other_names)),
         ):

@@ -10,7 +10,7 @@ from learner.behaviours import words
 def run(work: BehaviourStage) -> Outcome | None:
     settings, texts = work.method.tokenize, work.texts()
     table, rows = work.part("train")
-    corpus = [text for number in table.id[rows].tolist() for text in texts.get(number, [])]
+    corpus = [text for number in table.id[rows].tolist() for text, _ in texts.get(number, [])]
     tokenizer = words.train_tokenizer(corpus, settings.size, settings.least)
     longest = max(map(len, words.encode(tokenizer, corpus, settings.longest)))
     work.folder.write(work.place / TOKENIZER, tokenizer.to_str())

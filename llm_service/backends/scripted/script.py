@@ -26,6 +26,14 @@ ANSWERED = ("wrong", "early", "senseless")
 MOST_NAMED = 4
 """Things that a caption names."""
 _THEN = (", then ", ", and then ", ", after that ")
+_END_FIRST = (
+    "{last}, but first {to}{before}",
+    "{last} last of all, but earlier {to}{before}",
+    "{last} after you {before}",
+    "before you {last}, {before}",
+    "{last} when you are done with this: {before}",
+)
+_BACKWARDS = (", but first {to}", ", but earlier {to}", " after you ", ", and just before ")
 _REQUESTS = (
     "Please ....",
     "Could you ...?",
@@ -170,8 +178,8 @@ class Script:
     def _caption_trajectory(self, inputs: Mapping[str, Any], chance: Chance) -> str:
         """What was reached. Wrong: something else; early: one thing that was not; senseless: no goal at all.
 
-        Of many things, it names the last and some earlier ones, in order. If it is asked to, it uses other words for
-        them, and says where the player turned.
+        Of many things, it names the last and some earlier ones, in the order that it is asked for. If it is asked to,
+        it uses other words for them, and says where the player turned.
         """
         observations: list[list[str]] = inputs["observations"]
         goals = [names[0] for names in self._sense.reached(observations)]
@@ -189,10 +197,9 @@ class Script:
             goals = [f"{turn} and {goal}" if turn else goal for turn, goal in zip(turns, goals, strict=True)]
         if inputs["synonyms"]:
             goals = [self._in_other_words(goal, chance) for goal in goals]
-        then = chance.pick(_THEN)
+        told = _in_order(goals, inputs["order"], "to " if inputs["style"] == "narrative" else "", chance)
         if inputs["style"] == "narrative":
-            return f"caption: The player set out to {f'{then}to '.join(goals)}, and did."
-        told = then.join(goals)
+            return f"caption: The player set out to {told}, and did."
         if inputs["style"] == "request":
             before, after = chance.pick(_REQUESTS).split("...")
             return f"caption: {before}{told}{after}"
@@ -378,6 +385,19 @@ def _words(text: str) -> list[str]:
 
 def _likeness(one: set[str], other: set[str]) -> float:
     return len(one & other) / max(1, len(one | other))
+
+
+def _in_order(goals: Sequence[str], order: str, to: str, chance: Chance) -> str:
+    """Goals in a sentence, in an order of `caption_trajectory`. `to`: what each begins with but the first; a text with
+    it does not speak to anybody."""
+    then = chance.pick(_THEN) + to
+    if order == "forwards" or len(goals) == 1:
+        return then.join(goals)
+    forms = [form for form in (_END_FIRST if order == "end first" else _BACKWARDS) if not to or "{to}" in form]
+    form = chance.pick(forms)
+    if order == "backwards":
+        return form.format(to=to).join(goals[::-1])
+    return form.format(to=to, last=goals[-1], before=then.join(goals[:-1]))
 
 
 def _fenced(*body: str) -> str:

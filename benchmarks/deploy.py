@@ -48,7 +48,7 @@ ASKED = 4
 ASKED_TOGETHER = 3
 """Steps at which the batched peer acts in a round."""
 AT_ONCE = 8
-"""Robots of about equally long texts that it computes at once, so that little is padded; 1, 2 and 4 are as fast here."""
+"""Robots of about equally long texts that it computes at once, so that little is padded; 1, 2 and 4 are as fast."""
 APART = 0.5 / TENTHS + 1e-3
 """Tolerance of actions, in world units: ours are rounded to tenths, as a store has them."""
 

@@ -55,8 +55,8 @@ MODEL = BehaviourConfig(width=360, layers=2, heads=4, layout="separate", dropout
 CONFIG = SequenceConfig(stride=1, batch=BATCH, warmup=0, learning_rate=1e-3, steps=10_000, model=MODEL)
 
 BUCKET = 1632
-"""Tokens of a part of the bucketed peer's batches, padding included, at most: the fastest here of 408, 816, 1,632, 3,264
-and 8,000."""
+"""Tokens of a part of the bucketed peer's batches, padding included, at most: the fastest of 408, 816, 1,632, 3,264 and
+8,000."""
 
 Precision = Literal["float32", "bfloat16"]
 Peer = Literal["float32", "bfloat16", "bucketed"]

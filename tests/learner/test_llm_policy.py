@@ -481,6 +481,17 @@ def test_actions_of_a_states_own_are_scored_and_empty_places_are_forbidden(name,
         same(policy.decide(at(obs, [row]), env.texts), (logits[[row]], values[[row]]))
 
 
+def test_empty_places_are_forbidden_in_bfloat16_beside_a_learned_temperature():
+    env, obs, there = rooms()
+    rounded, near = (
+        policy_of("bert", env.env_spec, **ENCODER, precision=precision).decide(obs, env.texts)[0]
+        for precision in ("bfloat16", "float32")
+    )
+    there = torch.from_numpy(there)
+    assert (rounded[~there] < -1e6).all()
+    torch.testing.assert_close(rounded[there].float(), near[there], atol=0.1, rtol=0.05)
+
+
 def test_empty_places_are_never_sampled_and_get_no_gradient():
     env, obs, there = rooms()
     policy = policy_of("t5", env.env_spec)

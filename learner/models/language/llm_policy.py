@@ -287,11 +287,12 @@ class LanguagePolicy(Parts):
             temperature = self.log_temperature.exp().clamp(min=COLDEST)
         if all(len(places) == size for _, _, places in asked):
             return torch.stack(list(scores)) / temperature
-        logits = scores[0].new_full((len(scores), size), float(FORBIDDEN))
+        scaled = torch.cat(list(scores)) / temperature  # in the temperature's precision, if it is learned
+        logits = scaled.new_full((len(scores), size), float(FORBIDDEN))
         rows = [row for row, (_, _, places) in enumerate(asked) for _ in places]
         at = [place for _, _, places in asked for place in places]
         there = send({"rows": np.array(rows), "at": np.array(at)}, self.device)
-        return logits.index_put((there["rows"], there["at"]), torch.cat(list(scores)) / temperature)
+        return logits.index_put((there["rows"], there["at"]), scaled)
 
 
 AnyPolicy = Policy | LanguagePolicy

@@ -26,10 +26,13 @@ from envs.navigation.scene import DEAD, NEAR, SIDES, Scene, Symbols, said
 UNKNOWN, BEGIN, END = "[UNK]", "[CLS]", "[SEP]"
 DRIVE = "drive"
 """The sentence for a robot's motion between two moments."""
+ORDERS = ("forwards", "end first", "backwards")
+"""In which order texts name places: as they come; the last one first, the others as they come; from the last one back
+to the first. So says the language model's task, too (`caption_trajectory`)."""
 
 
 class Description(NamedTuple):
-    """A text about a behaviour."""
+    """A text about a behaviour, or a sentence that asks for one."""
 
     text: str
     places: tuple[str, ...]  # that it names, in the order of time
@@ -79,7 +82,7 @@ def asked(scene: Scene, text: str, order: str = "forwards") -> list[str]:
 
     A tile is named by its colour, whatever noun follows. The map's synonyms count as names.
 
-    order: in which the text names them: "forwards", "end first" or "backwards", as `caption_trajectory` says.
+    order: in which the text names them, one of ORDERS.
     """
     longest = sorted(scene.names, key=len, reverse=True)  # a file cabinet is not a cabinet
     found = [scene.names[name] for name in re.findall(rf"\b({'|'.join(map(re.escape, longest))})\b", text.lower())]

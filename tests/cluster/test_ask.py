@@ -63,6 +63,10 @@ def driven(robot: Robot, sentence: str, target: Any, samples: int, seed: int = 0
     return found["pose"][0]
 
 
+def read(robot: Robot, sentence: str) -> words.Description:
+    return words.Description(sentence, tuple(words.asked(robot.scene, sentence)))
+
+
 # ---- what is told is what happened -----------------------------------------------------------------------------------
 
 
@@ -91,6 +95,20 @@ def test_samples_are_grouped_by_the_places_of_the_sentence(robot: Robot) -> None
     assert [sample["distance"] for sample in found["samples"]] == pytest.approx(off.tolist(), abs=0.1)
 
 
+def test_places_may_be_named_in_another_order_than_they_are_asked_for(robot: Robot) -> None:
+    """What is scored and looked up changes, not what the model reads: it is told no order."""
+    backwards = "go to the yellow tile after the fridge"
+    asked = [Question(backwards, (300.0, 450.0), 12, seed=3, order=order) for order in ("forwards", "backwards")]
+    one, other = map(robot.answer, asked)
+    np.testing.assert_array_equal(one.pose, other.pose)
+    assert (one.places, other.places) == (["yellow tile", "fridge"], ["fridge", "yellow tile"])
+    routes, last = words.visited(robot.scene, other.pose)
+    assert other.obedience == [words.obeyed(other.places, r, at) for r, at in zip(routes, last, strict=True)]
+    assert one.obedience != other.obedience
+    known = robot.archive.by_text(read(robot, ASKED), 3, np.array([300, 450], np.float32))
+    assert [near.likeness for near in other.by_text] == [near.likeness for near in known]
+
+
 def test_words_outside_the_vocabulary_are_marked_where_they_are(robot: Robot) -> None:
     answer = robot.answer(Question("  Go to the Kitchen,\tthen\x07 to the frïdge; PLEASE!", samples=1))
     assert answer.sentence == "Go to the Kitchen, then to the frïdge; PLEASE!"
@@ -110,7 +128,7 @@ def test_neighbours_are_of_what_was_learned_from(robot: Robot) -> None:
         np.linalg.norm(ends[order] - [300, 450], axis=1).tolist(), rel=1e-5
     )
     assert len(answer.by_text) == 3
-    assert answer.by_text[0].likeness == max(robot.archive.likeness(ASKED).values()) > 0
+    assert answer.by_text[0].likeness == max(robot.archive.likeness(read(robot, ASKED)).values()) > 0
     for near in (*answer.by_text, *answer.by_end):
         np.testing.assert_allclose(near.pose[-1, :2], robot.table.descriptor[near.id], atol=1e-3)
         assert near.end == pytest.approx(near.pose[-1, :2].tolist(), abs=0.06)
@@ -121,7 +139,7 @@ def test_neighbours_are_of_what_was_learned_from(robot: Robot) -> None:
 
 def test_a_model_that_knows_no_sentence_without_a_target_gets_a_predicted_one(robot: Robot) -> None:
     answer = robot.answer(Question(ASKED, samples=4))
-    place, alike = robot.archive.leads_to(ASKED)
+    place, alike = robot.archive.leads_to(read(robot, ASKED))
     assert (answer.target_is, answer.alike) == ("predicted", alike)
     assert answer.target == pytest.approx(place.tolist(), abs=0.06)
     np.testing.assert_array_equal(answer.pose, driven(robot, ASKED, answer.target, 4))
@@ -189,11 +207,11 @@ def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_verb_answers_in_words_or_as_json_and_draws(run: Path, robot: Robot) -> None:
-    words_ = [str(run), ASKED, "--target", "300,450", "--samples", "5", "--seed", "2"]
+    words_ = [str(run), ASKED, "--target", "300,450", "--samples", "5", "--seed", "2", "--order", "end first"]
     done = launch(*words_, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    answer = robot.answer(Question(ASKED, (300.0, 450.0), 5, seed=2))
+    answer = robot.answer(Question(ASKED, (300.0, 450.0), 5, seed=2, order="end first"))
     assert found == json.loads(json.dumps(answer.as_json())) | {"picture": str(run / "ask.svg")}
     assert ElementTree.parse(run / "ask.svg").getroot().findall(".//{*}g[@class='route']")
     told = launch(*words_, "--picture", str(run.parent / "pictures" / "it.svg"))
@@ -211,6 +229,7 @@ def test_the_verb_answers_in_words_or_as_json_and_draws(run: Path, robot: Robot)
         ({"samples": 0}, f"samples are 1 to {MOST}"),
         ({"samples": MOST + 1}, f"samples are 1 to {MOST}"),
         ({"seed": -1}, "a seed is 0 to"),
+        ({"order": "sideways"}, "the order of places is one of forwards, end first, backwards: got 'sideways'"),
         ({"target": (-1.0, 50.0)}, r"target \(-1, 50\) is off the map: x is 0 to 600 and y 0 to 600"),
         ({"target": (50.0, 601.0)}, "off the map"),
         ({"target": (float("nan"), 50.0)}, "off the map"),

@@ -17,6 +17,7 @@ import pytest
 from cluster.cli.ask.robot import MOST, Question, Robot
 from cluster.cli.ask.server import Asking
 from cluster.judge.loopback import LARGEST
+from learner.behaviours import words
 from tests.cluster.asked_run import LONGEST, write_asked
 from tests.cluster.browser import Browser
 from tests.cluster.loopback import ask, served
@@ -81,6 +82,7 @@ def test_a_person_asks(robot: Robot, page: Browser) -> None:
         page.press("Enter")
         page.until(f"{TOLD}.startsWith('4 samples, ')")
         assert "(300, 450), as given" in page.look("document.getElementById('target').textContent")
+        assert page.look("document.getElementById('places').textContent") == "Places: fridge."
         page.click("#routes button")
         dim = page.look("[...document.querySelectorAll('#map .dim')].map(g => g.dataset.route)")
         routes = len(robot.answer(Question("go to the kitchen, then to the fridge", (300.0, 450.0), 4)).routes)
@@ -104,6 +106,17 @@ def test_what_is_asked_is_text(robot: Robot, page: Browser) -> None:
         assert page.look("document.querySelectorAll('main script, img, b b').length") == 0
         assert nasty in page.look("document.querySelector('#map svg').getAttribute('aria-label')")
         assert page.look("window.hit ?? 'inert'") == "inert"
+    assert page.errors == []
+
+
+def test_the_order_of_places_is_chosen(robot: Robot, page: Browser) -> None:
+    with served(Asking(robot)) as address:
+        page.open(address)
+        assert page.look("[...document.getElementById('order').options].map(o => o.value)") == list(words.ORDERS)
+        page.press(*"to the fridge after the yellow tile", "Tab", "ArrowDown", "ArrowDown", "Enter")
+        page.click("#ask")
+        page.until(f"{TOLD}.startsWith('16 samples, ')")
+        assert page.look("document.getElementById('places').textContent") == "Places: yellow tile → fridge."
     assert page.errors == []
 
 
@@ -132,7 +145,7 @@ def test_a_narrow_window_shows_all(robot: Robot, page: Browser) -> None:
         page.press(*ASKED, "Enter")
         page.until(f"{TOLD}.startsWith('16 samples, ')")
         assert page.look("document.documentElement.scrollWidth") == 360
-        heights = page.look("[...document.querySelectorAll('button, input')].map(b => b.offsetHeight)")
+        heights = page.look("[...document.querySelectorAll('button, input, select')].map(b => b.offsetHeight)")
         assert min(heights) >= 44  # a finger's width
         page.resize(1100, 900)
 
@@ -153,6 +166,7 @@ def test_a_narrow_window_shows_all(robot: Robot, page: Browser) -> None:
         *((400, body(sentence=value), {}) for value in ("", None, 5, ["go"], "\x00")),
         *((400, body(samples=value), {}) for value in (0, -1, MOST + 1, 10**30, 2.0, True, "3", None)),
         *((400, body(seed=value), {}) for value in (-1, 2**32, 0.5, None)),
+        *((400, body(order=value), {}) for value in ("sideways", None, 1)),
         *((400, body(target=value), {}) for value in ("x", [1], [1, 2, 3], [1, "2"], [True, 1], {}, [1, 1], [-5, 9])),
         *((400, body(target=value), {}) for value in ([10**400, 1], [float("nan"), 1], [float("inf"), 1])),
     ],

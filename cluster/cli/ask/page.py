@@ -1,6 +1,6 @@
 """The page on which a robot is asked: one HTML file that talks to `cluster.cli.ask.server` and to nobody else.
 
-    sentence, samples, target: typed, or clicked on the map ── ask (POST) ──> pictures and words of an answer
+    sentence, order, samples, target: typed, or clicked on the map ── ask (POST) ──> pictures and words of an answer
 
 Sentences and the archive's texts are inserted as text; only drawings, which the server makes of numbers and escaped
 names, are inserted as HTML. Limit: a browser from the last ten years.
@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from html import escape
 
 from markupsafe import Markup
+
+ORDERS = {"forwards": "as they come", "end first": "the last one first", "backwards": "from the last one back"}
+"""How the page calls the orders of places in a sentence."""
 
 
 def page(run: str, plan: Markup, places: Sequence[str], unit: float, target: str, most: int, nonce: str) -> str:
@@ -33,6 +36,7 @@ def page(run: str, plan: Markup, places: Sequence[str], unit: float, target: str
         "TARGET": escape(target),
         "EXAMPLE": escape(f"go to the {places[-1]}" if places else ""),
         "MOST": str(most),
+        "ORDERS": "".join(f'<option value="{order}">{told}</option>' for order, told in ORDERS.items()),
     }
     return re.sub(r"@([A-Z]+)@", lambda match: values[match[1]], TEMPLATE)
 
@@ -50,11 +54,11 @@ h1 { font-size: 1.1rem; margin: 0 0 .5rem; } h2 { font-size: 1rem; margin: 1rem 
 p { margin: .3rem 0; } .quiet { color: #555; font-size: .9rem; }
 form { display: flex; flex-wrap: wrap; gap: .5rem .6rem; align-items: end; }
 label { display: grid; gap: .15rem; font-size: .9rem; } label.wide { flex: 1 1 100%; }
-button, input { font: inherit; padding: .45rem .6rem; min-height: 2.75rem; border: 1px solid #767676;
+button, input, select { font: inherit; padding: .45rem .6rem; min-height: 2.75rem; border: 1px solid #767676;
   border-radius: .35rem; background: #fff; color: inherit; }
 label.wide input { width: 100%; font-size: 1.1rem; } input[type=number] { width: 6.5rem; }
 button { cursor: pointer; } button:disabled { color: #767676; cursor: default; }
-button:focus-visible, input:focus-visible { outline: 3px solid #E69F00; outline-offset: 1px; }
+button:focus-visible, input:focus-visible, select:focus-visible { outline: 3px solid #E69F00; outline-offset: 1px; }
 .main:enabled { background: #00507d; border-color: #00507d; color: #fff; }
 .both { display: grid; gap: .4rem 1.5rem; grid-template-columns: minmax(0, 40rem) minmax(18rem, 1fr);
   margin-top: .7rem; align-items: start; }
@@ -79,6 +83,7 @@ figure { margin: 0; border: 1px solid #ccc; border-radius: .35rem; padding: .4re
 <form id="form" novalidate>
 <label class="wide">What shall the robot do?
 <input id="sentence" autocomplete="off" maxlength="1000" placeholder="@EXAMPLE@" autofocus></label>
+<label>Its places are named <select id="order">@ORDERS@</select></label>
 <label>Samples <input id="samples" type="number" min="1" max="@MOST@" value="16"></label>
 <label @HIDDEN@>Target x <input id="x" type="number" step="any"></label>
 <label @HIDDEN@>Target y <input id="y" type="number" step="any"></label>
@@ -94,7 +99,7 @@ figure { margin: 0; border: 1px solid #ccc; border-radius: .35rem; padding: .4re
 <blockquote id="said"></blockquote>
 <p id="unknown" hidden>Marked words are unknown to the model.</p>
 <p id="told" role="status"></p>
-<p class="quiet" id="target"></p>
+<p class="quiet"><span id="places"></span> <span id="target"></span></p>
 <h2>Routes of the samples</h2><p class="quiet">Choose one to see it alone.</p>
 <ol id="routes"></ol></div></div>
 <div id="archive" hidden>
@@ -124,7 +129,7 @@ async function ask() {
   $("told").textContent = "The robot drives ...";
   const began = performance.now(), x = number("x"), y = number("y");
   try {
-    const body = {sentence: $("sentence").value, samples: number("samples"), seed,
+    const body = {sentence: $("sentence").value, order: $("order").value, samples: number("samples"), seed,
                   target: x === null && y === null ? null : [x, y]};
     const reply = await fetch("ask", {method: "POST", headers: {"Content-Type": "application/json"},
                                       body: JSON.stringify(body)});
@@ -148,6 +153,7 @@ function show(answer, seconds) {
   for (const [text, known] of answer.pieces) make(known ? "span" : "mark", text, $("said"));
   $("unknown").hidden = !answer.unknown.length;
   $("told").textContent = answer.told + ` (${seconds.toFixed(1)} s)`;
+  $("places").textContent = "Places: " + answer.about_places + ".";
   $("target").textContent = "Target: " + answer.about_target + ".";
   $("routes").replaceChildren();
   answer.routes.forEach((route, k) => {

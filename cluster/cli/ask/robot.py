@@ -45,6 +45,7 @@ class Question:
     samples: int = 16
     start: tuple[float, float, float] | None = None  # x, y, degrees clockwise from east; None: the map's
     seed: int = 0
+    order: str = "forwards"  # in which the sentence names places, for scores and lookup: one of `words.ORDERS`
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Answer:
 
     sentence: str
     pieces: list[tuple[str, bool]]  # of the sentence, in order, and whether the model knows them
-    places: list[str]  # that the sentence names
+    places: list[str]  # that the sentence asks for, in the order of time
     target: tuple[float, float] | None
     target_is: Literal["given", "left out", "predicted"]
     alike: int  # behaviours whose texts are most like the sentence, from which a target is predicted
@@ -155,7 +156,7 @@ class Robot:
         texts = self.inputs.texts()
         of = self.table.id[self.rows].tolist()
         own = [[told._replace(text=plain(told.text)) for told in texts.get(number, [])] for number in of]
-        self.archive = Lookup(self.scene, self.table.descriptor[self.rows], own)
+        self.archive = Lookup(self.table.descriptor[self.rows], own)
 
     @property
     def size(self) -> tuple[float, float]:
@@ -179,10 +180,14 @@ class Robot:
             raise UsageError(f"samples are 1 to {MOST} episodes: got {question.samples}")
         if not 0 <= question.seed < 2**32:
             raise UsageError(f"a seed is 0 to {2**32 - 1}: got {question.seed}")
+        if question.order not in words.ORDERS:
+            raise UsageError(f"the order of places is one of {', '.join(words.ORDERS)}: got {question.order!r}")
         method = self.inputs.method
+        wanted = words.asked(self.scene, sentence, question.order)
+        told = words.Description(sentence, tuple(wanted))
         tokens, pieces = self._read(sentence)
         start = self._start(question.start)
-        target, target_is, alike = self._target(sentence, question.target)
+        target, target_is, alike = self._target(told, question.target)
         pose = deploy(
             self.model,
             self.house,
@@ -200,11 +205,10 @@ class Robot:
             memory_gb=self.settings.memory_gb,
             sense=replace(self.inputs.sense, start=start) if method.sequence.odometry else None,  # it knows where it is
         )["pose"][0]
-        wanted = words.asked(self.scene, sentence)
         passed, last = words.visited(self.scene, pose)
         obedience = [words.obeyed(wanted, route, at) for route, at in zip(passed, last, strict=True)]
         place = np.array(target or pose[int(np.argmax(obedience)), -1, :2], np.float32)
-        near = self.archive.by_text(sentence, NEAREST, None if target is None else place)
+        near = self.archive.by_text(told, NEAREST, None if target is None else place)
         return Answer(
             sentence=sentence,
             pieces=pieces,
@@ -217,7 +221,7 @@ class Robot:
             obedience=obedience,
             routes=self._routes(wanted, passed, last, obedience),
             by_text=self._neighbours(near, place),
-            by_end=self._neighbours(self.archive.by_end(place, NEAREST, sentence), place),
+            by_end=self._neighbours(self.archive.by_end(place, NEAREST, told), place),
         )
 
     def _read(self, sentence: str) -> tuple[NDArray[np.int32], list[tuple[str, bool]]]:
@@ -248,7 +252,7 @@ class Robot:
         return given[0], given[1], math.radians(given[2])
 
     def _target(
-        self, sentence: str, given: tuple[float, float] | None
+        self, sentence: words.Description, given: tuple[float, float] | None
     ) -> tuple[tuple[float, float] | None, Literal["given", "left out", "predicted"], int]:
         """The target, what it is, and from how many behaviours it is predicted."""
         if given is not None:

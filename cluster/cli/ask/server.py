@@ -1,6 +1,6 @@
 """Asking a robot in the browser: one page, and a model that is loaded once.
 
-    browser ── POST ask {sentence, samples, target: [x, y] or null, seed} ──> what it did, in words and pictures
+    browser ── POST ask {sentence, order, samples, target: [x, y] or null, seed} ──> what it did, in words and pictures
 
 Nothing is stored. Questions are answered one after the other, so several browsers share the processor in turn.
 """
@@ -52,6 +52,7 @@ class Asking(Site):
         return found | {
             "pieces": answer.pieces,
             "told": telling.summary(answer),
+            "about_places": telling.places(answer),
             "about_target": telling.target(answer),
             "drawing": drawing.drawing(self.robot.scene, answer),
             "by_text": self._drawn(found["by_text"], answer.by_text),
@@ -73,16 +74,17 @@ def question(body: dict[str, Any]) -> Question:
         UsageError: a value is missing or of another type.
     """
     sentence, samples, seed, target = (body.get(name) for name in ("sentence", "samples", "seed", "target"))
-    if not isinstance(sentence, str):
-        raise UsageError("the sentence is a text")
+    order = body.get("order", "forwards")
+    if not isinstance(sentence, str) or not isinstance(order, str):
+        raise UsageError("the sentence and the order of its places are texts")
     if type(samples) is not int or type(seed) is not int:
         raise UsageError(f"samples, 1 to {MOST}, and seed are whole numbers")
     if target is None:
-        return Question(sentence, None, samples, None, seed)
+        return Question(sentence, None, samples, None, seed, order)
     if not (isinstance(target, list) and len(target) == 2 and all(type(value) in (int, float) for value in target)):
         raise UsageError("a target is two numbers, x and y")
     try:
-        return Question(sentence, (float(target[0]), float(target[1])), samples, None, seed)
+        return Question(sentence, (float(target[0]), float(target[1])), samples, None, seed, order)
     except OverflowError:
         raise UsageError("a target is two numbers, x and y, on the map") from None
 

@@ -7,7 +7,7 @@ from cluster.cli.ask.robot import Answer, Neighbour, Route
 
 def told(answer: Answer) -> str:
     """The lines that `launch.py ask` prints."""
-    lines = [answer.sentence, f"  places   {' → '.join(answer.places) or 'it names no place of this house'}"]
+    lines = [answer.sentence, f"  places   {places(answer)}"]
     lines.append(f"  unknown  {', '.join(answer.unknown) or 'nothing: the model knows every word'}")
     lines += [f"  target   {target(answer)}", "", summary(answer)]
     for number, own in enumerate(answer.routes, 1):
@@ -17,6 +17,11 @@ def told(answer: Answer) -> str:
     lines += ["", f"nearest in the archive, by end (from {answer.measured_from})"]
     lines += [_neighbour(near) for near in answer.by_end]
     return "\n".join(lines)
+
+
+def places(answer: Answer) -> str:
+    """The places that are asked for, in the order of time."""
+    return " → ".join(answer.places) or "it names no place of this house"
 
 
 def target(answer: Answer) -> str:

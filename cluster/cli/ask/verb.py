@@ -21,6 +21,9 @@ def ask(
     samples: Annotated[int, typer.Option(help="Episodes to draw, 1 to 256.")] = 16,
     start: Annotated[str, typer.Option(help="x,y,degrees (clockwise from east) instead of the map's start.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
+    order: Annotated[
+        str, typer.Option(help="In which it names places, for scores: forwards, 'end first' or backwards.")
+    ] = "forwards",
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
     picture: Annotated[Path | None, typer.Option(help=f"Where to draw it; RUN/{PICTURE} if not given.")] = None,
     page: Annotated[bool, typer.Option("--serve", help="Ask in the browser, until Ctrl-C.")] = False,
@@ -45,6 +48,7 @@ def ask(
             samples,
             (pose[0], pose[1], pose[2]) if pose else None,
             seed,
+            order,
         )
     )
     path = picture or folder / PICTURE

@@ -33,8 +33,9 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from llm_service.backends import Backend
+from llm_service.backends.scripted.chance import Chance
 from llm_service.backends.scripted.manual import text
-from llm_service.backends.scripted.script import ANSWERED, SUGGESTED, Chance, Script
+from llm_service.backends.scripted.script import ANSWERED, SUGGESTED, Script
 from llm_service.config import Part
 from llm_service.errors import BackendError, Unsupported
 from llm_service.records import Call, Option, Reply, Verb, canonical, digest

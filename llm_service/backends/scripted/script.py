@@ -10,12 +10,13 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
+from llm_service.backends.scripted import wording
+from llm_service.backends.scripted.chance import Chance
 from llm_service.backends.scripted.sense import Choice, Sense, Situation, Verdict, bare
 from llm_service.patterns import Pattern
-from llm_service.records import Call, digest
+from llm_service.records import Call
 from llm_service.world import World
 
 MALFORMED = "Let me think about that for a while and come back to you later"
@@ -25,69 +26,12 @@ ANSWERED = ("wrong", "early", "senseless")
 """Kinds of mistaken captions and potentials."""
 MOST_NAMED = 4
 """Things that a caption names."""
-_THEN = (", then ", ", and then ", ", after that ")
-_END_FIRST = (
-    "{last}, but first {to}{before}",
-    "{last} last of all, but earlier {to}{before}",
-    "{last} after you {before}",
-    "before you {last}, {before}",
-    "{last} when you are done with this: {before}",
-)
-_BACKWARDS = (", but first {to}", ", but earlier {to}", " after you ", ", and just before ")
-_REQUESTS = (
-    "Please ....",
-    "Could you ...?",
-    "I would like somebody to ....",
-    "I need you to ....",
-    "I want a player that can ....",
-)
-WAYS = ("north", "north east", "east", "south east", "south", "south west", "west", "north west")
-"""Ways that an action may end in, clockwise."""
 _SENTENCE_END = re.compile(r"[\n;|]+|[.!?]\s")
 _WORD = re.compile(r"[^\W_]+")
 _SMALL = frozenset(
     _WORD.findall("a an the is are am was were be do does did you your it its there of in on at to and or any")
 )
 _REACHED = frozenset(("already", "reached", "done", "achieved", "completed", "finished"))
-
-
-class Chance:
-    """Random numbers that are a function of a question, the same wherever and whenever it is asked."""
-
-    def __init__(self, seed: int, question: str, rates: Mapping[str, float]) -> None:
-        self._seed, self._question = seed, f"{seed} {question}"
-        self.rates = rates
-        self._picks = 0
-
-    def share(self, purpose: str) -> float:
-        """Uniform in [0, 1), for one purpose."""
-        return int(digest(self._question, purpose)[:13], 16) / 16**13
-
-    def misbelieves(self, question: str, fact: bool, dissent: float = 0.0) -> bool:
-        """Whether a fact is misjudged. Depends only on the question's words, whatever the call.
-
-        dissent: the share of people who disagree with the fact, in [0, 1].
-        """
-        share = int(digest(f"{self._seed} belief", question)[:13], 16) / 16**13
-        return share < self.rates["false_no" if fact else "false_yes"] + self.rates["dissent"] * dissent
-
-    def malformed(self) -> bool:
-        """Whether the whole reply is outside the grammar."""
-        return self.share("malformed") < self.rates["malformed"]
-
-    def mistake(self, purpose: str, kinds: Sequence[str]) -> str:
-        """The kind of mistake that is made; "" if none."""
-        left = self.share(purpose)
-        for kind in kinds:
-            if left < self.rates[kind]:
-                return kind
-            left -= self.rates[kind]
-        return ""
-
-    def pick(self, options: Sequence[str]) -> str:
-        """One of some texts; each pick uses a new random number."""
-        self._picks += 1
-        return options[int(self.share(f"pick {self._picks}") * len(options))]
 
 
 class Script:
@@ -193,47 +137,17 @@ class Script:
             goals = [choice.text for choice in self._sense.goals(end) if choice.verdict is Verdict.SENSIBLE][-1:]
             goals = [f"look for a way to {goal}" for goal in goals] or ["look around"]
         elif inputs["directions"]:
-            turns = self._turns(goals, observations, inputs["actions"])
+            at = [self._reached_at(goal, observations) for goal in goals]
+            turns = wording.turns(at, inputs["actions"])
             goals = [f"{turn} and {goal}" if turn else goal for turn, goal in zip(turns, goals, strict=True)]
         if inputs["synonyms"]:
-            goals = [self._in_other_words(goal, chance) for goal in goals]
-        told = _in_order(goals, inputs["order"], "to " if inputs["style"] == "narrative" else "", chance)
-        if inputs["style"] == "narrative":
-            return f"caption: The player set out to {told}, and did."
-        if inputs["style"] == "request":
-            before, after = chance.pick(_REQUESTS).split("...")
-            return f"caption: {before}{told}{after}"
-        return f"caption: {told[0].upper()}{told[1:]}."
-
-    def _turns(self, goals: Sequence[str], observations: list[list[str]], actions: Sequence[str]) -> list[str]:
-        """How the player turned where it reached the goal before each: "turn left", "turn right", or "" if it is not
-        known or it did neither.
-
-        Actions tell ways, such as "drive north east"; goals are in order of time.
-        """
-        longest = sorted(WAYS, key=len, reverse=True)  # north east is not east
-        ways = [next((way for way in longest if action.endswith(f" {way}")), "") for action in actions]
-        turns = [""]
-        for goal, following in pairwise(goals):
-            at, then = (self._reached_at(each, observations) for each in (goal, following))
-            before, after = (ways[at - 1], ways[at]) if 0 < at < then else ("", "")
-            angle = (WAYS.index(after) - WAYS.index(before)) % len(WAYS) if before and after else 0  # clockwise
-            half = len(WAYS) // 2
-            turns.append("" if angle in (0, half) else "turn right" if angle < half else "turn left")
-        return turns
+            goals = [wording.in_other_words(goal, self._world.other_names, chance) for goal in goals]
+        return f"caption: {wording.caption(goals, inputs['order'], inputs['style'], chance)}"
 
     def _reached_at(self, goal: str, observations: list[list[str]]) -> int:
         """Number of the first observation that shows a goal that the one before did not; 0 if there is none."""
         shown = [self._sense.shown(goal, seen) for seen in observations]
         return next((i for i in range(1, len(shown)) if shown[i] and not shown[i - 1]), 0)
-
-    def _in_other_words(self, goal: str, chance: Chance) -> str:
-        """A goal whose things have their everyday names."""
-        names = sorted(self._world.other_names, key=len, reverse=True)  # a file cabinet is not a cabinet
-        if not names:
-            return goal
-        either = rf"\b({'|'.join(map(re.escape, names))})\b"
-        return re.sub(either, lambda found: chance.pick(self._world.other_names[found[0]]), goal)
 
     def _judge_trajectory(self, inputs: Mapping[str, Any], chance: Chance) -> str:
         """Points for the progress on each goal of the instruction. Wrong: reversed; senseless: random points."""
@@ -385,19 +299,6 @@ def _words(text: str) -> list[str]:
 
 def _likeness(one: set[str], other: set[str]) -> float:
     return len(one & other) / max(1, len(one | other))
-
-
-def _in_order(goals: Sequence[str], order: str, to: str, chance: Chance) -> str:
-    """Goals in a sentence, in an order of `caption_trajectory`. `to`: what each begins with but the first; a text with
-    it does not speak to anybody."""
-    then = chance.pick(_THEN) + to
-    if order == "forwards" or len(goals) == 1:
-        return then.join(goals)
-    forms = [form for form in (_END_FIRST if order == "end first" else _BACKWARDS) if not to or "{to}" in form]
-    form = chance.pick(forms)
-    if order == "backwards":
-        return form.format(to=to).join(goals[::-1])
-    return form.format(to=to, last=goals[-1], before=then.join(goals[:-1]))
 
 
 def _fenced(*body: str) -> str:

@@ -1,4 +1,4 @@
-"""A small version of `experiment=lgqd_small` learns that words choose the way."""
+"""A small version of `experiment=lgqd_small` learns that words choose the way, in sentences that it never read too."""
 
 import json
 
@@ -33,7 +33,7 @@ def test_words_choose_the_way(tmp_path):
     )
     rows = json.loads((tmp_path / "small/stages/deploy/results.json").read_text())["rows"]
     told = {(row["arm"], row["trials"], row["metric"]): row for row in rows}
-    for trials in ("described", "reworded", "map", "nearby"):
+    for trials in ("described", "reworded", "paraphrased", "map", "nearby"):
         assert told["text", trials, "two_alternative"]["low"] > 0.6
     assert told["text", "nearby", "obedience"]["value"] > told["text_blind_replay", "nearby", "obedience"]["value"]
     assert told["text", "nearby", "distance"]["value"] < 0.12

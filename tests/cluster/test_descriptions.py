@@ -20,6 +20,7 @@ from learner.behaviours.config import JudgeConfig
 from learner.behaviours.table import Behaviours
 from llm_service import tasks
 from llm_service.backends import scripted
+from llm_service.backends.scripted.sense import Sense
 from llm_service.tasks._template import without_plan
 from llm_service.world import World
 from tests.cluster.test_lgqd import config, lines
@@ -297,3 +298,16 @@ def test_descriptions_of_a_language_model_are_recorded_and_replayed_without_it(d
     assert Speaker.asked == asked
     with pytest.raises(RunError, match=r"no behaviour could be described: .*has no answer to task caption_trajectory"):
         again(described, "unrecorded", "llm=replay", f"llm.replayed={journal}", "method.describe.synonyms=1")
+
+
+def test_the_scripted_judge_understands_sentences_that_it_would_not_say():
+    """Where robots can only go somewhere, places are enough to say where, by any of their names."""
+    sense = Sense(World(**envs.knowledge("navigation")))
+    told = (
+        trials.reworded(["sofa", "file cabinet", "red tile"], 3),
+        "Call at the Couch, the filing cabinet, a crimson tile",
+    )
+    for text in told:
+        assert sorted(sense.named(text)) == ["go to the file cabinet", "go to the red tile", "go to the sofa"]
+    assert sense.named("wait in the armchair") == ["go to the chair"]
+    assert sense.named("nowhere") == []

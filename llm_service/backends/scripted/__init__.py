@@ -44,7 +44,7 @@ from llm_service.world import World
 
 RATES = ("wrong", "malformed", *SUGGESTED)
 BELIEFS = ("false_yes", "false_no", "dissent")
-RULES = "3"
+RULES = "4"
 """Part of the model's name. It changes with the rules, so that replies by older rules are not reused."""
 
 

@@ -105,6 +105,13 @@ class Sense:
         self.world, self.known = world, known(world)
         self._forms = [_Form(world, goal) for goal in self.known]
         self._names = frozenset(bare(name) for names in world.synonyms for name in names)
+        # Where all goals begin alike, "go to the ...", the things that follow are enough to name them.
+        begins = {bare(goal.goal).partition("{")[0] for goal in self.known if "{" in goal.goal}
+        begin = begins.pop() if len(begins) == 1 and all("{" in goal.goal for goal in self.known) else ""
+        self._short = [Pattern(bare(goal.goal).removeprefix(begin), world.slots) for goal in self.known]
+        self._plain = {other.lower(): name for name, others in world.other_names.items() for other in others}
+        longest = sorted(self._plain, key=len, reverse=True)
+        self._other = re.compile(rf"\b({'|'.join(map(re.escape, longest))})\b" if longest else "(?!)", re.IGNORECASE)
         self._progress = [(Pattern(event.seen, world.slots), event.worth) for event in world.progress]
         # With its plain words: there are thousands of facts, most of which need no search.
         self._facts = [
@@ -137,8 +144,10 @@ class Sense:
         return max((form.worth for form in self._forms if form.bare.whole(bare(text)) is not None), default=0.0)
 
     def named(self, text: str) -> list[str]:
-        """Goals that a longer text names, such as the parts of an instruction."""
-        found = [form.name.fill(b) for form in self._forms for b in form.bare.find([bare(text)])]
+        """Goals that a longer text names, such as the parts of an instruction, by whatever names things have."""
+        told = self._other.sub(lambda other: self._plain[other[0].lower()], bare(text))
+        forms = zip(self._forms, self._short, strict=True)
+        found = [form.name.fill(binding) for form, short in forms for binding in short.find([told])]
         return list(dict.fromkeys(found))
 
     def reached(self, observations: Sequence[Sequence[str]]) -> list[list[str]]:

@@ -11,7 +11,8 @@
 Each sample of a trial counts as a single episode. Intervals are 95 % percentile bootstraps over pairs of behaviours,
 which keep everything together that was asked of a pair, in every arm: arms are compared on equal draws. Over several
 seeds the value is their mean and the interval is the wider of the bootstrap's and of Student's t over the seeds'
-values, since trials may be as many as one likes and runs are few.
+values, since trials may be as many as one likes and runs are few. It ends where the measure does, of which Student's t
+knows nothing.
 """
 
 from __future__ import annotations
@@ -92,6 +93,10 @@ METRICS: dict[str, Callable[[Played], Array]] = {
     "best_distance": lambda played: played.error.min(1, keepdims=True),
 }
 """What each is a mean or a median of, [P, R]; nan in trials that it is not of."""
+LEAST = {"normalised_obedience": -np.inf}
+"""The lowest possible value of a measure, where it is not 0."""
+MOST = {"distance": np.inf, "best_distance": np.inf}
+"""The highest, where it is not 1."""
 
 
 def rows(seeds: Sequence[Seed]) -> list[dict[str, Any]]:
@@ -112,7 +117,8 @@ def rows(seeds: Sequence[Seed]) -> list[dict[str, Any]]:
                 if drawn:
                     row = {"arm": f"{arm} - {base}" if base else arm, "trials": name, "metric": metric}
                     about = {"seeds": [each.seed.seed for each in both], "n": sum(e.count(arm, metric) for e in both)}
-                    found.append(row | _over_seeds(drawn) | about)
+                    limits = (-np.inf, np.inf) if base else (LEAST.get(metric, 0.0), MOST.get(metric, 1.0))
+                    found.append(row | _over_seeds(drawn, *limits) | about)
     return found
 
 
@@ -167,8 +173,8 @@ class _Set:
         return result
 
 
-def _over_seeds(found: Sequence[Array]) -> dict[str, float]:
-    """Value and interval of a measure [1 + RESAMPLES] of each seed."""
+def _over_seeds(found: Sequence[Array], least: float, most: float) -> dict[str, float]:
+    """Value and interval, within limits, of a measure [1 + RESAMPLES] of each seed."""
     every, own = np.mean(found, 0), np.array([drawn[0] for drawn in found])
     tail = (1 - CONFIDENCE) / 2
     low, high = np.nanquantile(every[1:], [tail, 1 - tail])
@@ -176,4 +182,4 @@ def _over_seeds(found: Sequence[Array]) -> dict[str, float]:
     if len(own) > 1:
         reach = scipy.stats.t.ppf(1 - tail, len(own) - 1) * own.std(ddof=1) / np.sqrt(len(own))
         low, high = min(low, value - reach), max(high, value + reach)
-    return {"value": value, "low": float(low), "high": float(high)}
+    return {"value": value, "low": float(max(low, least)), "high": float(min(high, most))}

@@ -157,14 +157,30 @@ def test_arms_are_compared_pair_by_pair():
     assert apart["high"] - apart["low"] < 1e-9 < alone["high"] - alone["low"]
 
 
-def test_seeds_that_differ_widen_the_interval_to_students():
+def of_seeds(*values):
+    """Arms of seeds with these values of obedience; the floor is the first one."""
     asked = pairs(50)
-    arms = [Played(np.full((100, 1), value), np.zeros((100, 1)), np.zeros((100, 1))) for value in (0.2, 0.4, 0.9)]
-    found = table(*(Seed(k, asked, {"text": arm, "text_blind_replay": arms[0]}) for k, arm in enumerate(arms)))
+    arms = [Played(np.full((100, 1), value), np.zeros((100, 1)), np.zeros((100, 1))) for value in values]
+    return table(*(Seed(k, asked, {"text": arm, "text_blind_replay": arms[0]}) for k, arm in enumerate(arms)))
+
+
+def test_seeds_that_differ_widen_the_interval_to_students():
+    found = of_seeds(0.2, 0.5, 0.8)
+    row = found["text - text_blind_replay", "all", "obedience"]
+    reach = 4.302653 * np.std([0, 0.3, 0.6], ddof=1) / 3**0.5
+    assert (row["low"], row["high"]) == pytest.approx((0.3 - reach, 0.3 + reach))
+    found = of_seeds(0.4, 0.5, 0.6)
     row = found["text", "all", "obedience"]
-    reach = 4.302653 * np.std([0.2, 0.4, 0.9], ddof=1) / 3**0.5
+    reach = 4.302653 * np.std([0.4, 0.5, 0.6], ddof=1) / 3**0.5
     assert row["value"] == pytest.approx(0.5)
     assert (row["low"], row["high"]) == pytest.approx((0.5 - reach, 0.5 + reach))
     assert row["seeds"] == [0, 1, 2]
     same = found["text_blind_replay", "all", "obedience"]
-    assert (same["low"], same["high"]) == pytest.approx((0.2, 0.2))
+    assert (same["low"], same["high"]) == pytest.approx((0.4, 0.4))
+
+
+def test_an_interval_ends_where_its_measure_does():
+    found = of_seeds(0.1, 0.5, 0.9)
+    assert [found["text", "all", "obedience"][end] for end in ("low", "high")] == [0, 1]
+    assert found["text", "all", "normalised_obedience"]["high"] <= 1
+    assert found["text", "all", "distance"]["low"] == 0

@@ -13,6 +13,8 @@ import pytest
 
 import envs
 from cluster import run as controller
+from cluster.config.overrides import ConfigError
+from cluster.config.tree import compose
 from cluster.runs.folder import RunError
 from envs import navigation
 from learner.behaviours import trials, words
@@ -311,3 +313,9 @@ def test_the_scripted_judge_understands_sentences_that_it_would_not_say():
         assert sorted(sense.named(text)) == ["go to the file cabinet", "go to the red tile", "go to the sofa"]
     assert sense.named("wait in the armchair") == ["go to the chair"]
     assert sense.named("nowhere") == []
+
+
+@pytest.mark.parametrize(("one", "other"), [("request", "narrative"), ("end_first", "backwards")])
+def test_shares_are_at_most_all_texts(one, other):
+    with pytest.raises(ConfigError, match=f"{one} and .*{other} are shares: at most 1 together"):
+        compose(["method=lgqd", "env=navigation", f"method.describe.{one}=0.5", f"method.describe.{other}=0.6"])

@@ -331,9 +331,6 @@ def test_what_is_missing_is_a_sentence(tmp_path):
         controller.run(config(tmp_path, "a", "stages=[annotate]"))
     with pytest.raises(ConfigError, match="plays small policies in env=navigation only"):
         compose(["method=lgqd", "env=toy"])
-    for own, one, other in (("narrative", "request", "narrative"), ("end_first", "end_first", "backwards")):
-        with pytest.raises(ConfigError, match=f"{one} and .*{other} are shares: at most 1 together"):
-            compose([*SMALL, "method.describe.backwards=0.5", f"method.describe.{own}=0.6"])
 
 
 def test_language_models_are_told_of_the_map_that_a_run_has(tmp_path):

@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.measure import ONE_THREAD, ROUNDS, Options, Report, Row, save
 
 FOLDER = Path(__file__).resolve().parent
-_HARNESS = {"__main__", "captioner", "lgqd", "local_client", "measure", "setup", "thresholds"}
+_HARNESS = {"__main__", "arms", "captioner", "lgqd", "local_client", "measure", "setup", "thresholds"}
 QUICK_SECONDS = 45.0
 """Time limit of --quick, unless a benchmark has its own `QUICK_SECONDS`."""
 

@@ -13,7 +13,7 @@ from envs.api.records import HELD_OUT_FIRST
 from learner.group import build_policy, get_weights
 from learner.models.config import HISTORY as FIELD
 from learner.models.config import remembered
-from tests.learner.test_llm_policy import OPTIONS, WORLD, config_of, policy_of
+from tests.learner.language_policies import OPTIONS, WORLD, config_of, policy_of
 
 WORDY = {"observations": 3, "paraphrase": 0.5, "synonyms": 0.5}
 

@@ -11,8 +11,8 @@ from cluster.config.tree import compose
 from learner.batch import collate
 from learner.group import build_policy, get_weights, set_weights
 from learner.models.config import remembered
+from tests.learner.language_policies import OPTIONS, WORLD, config_of
 from tests.learner.setups import ppo_of
-from tests.learner.test_llm_policy import OPTIONS, WORLD, config_of
 
 STEPS = 8
 

@@ -13,7 +13,7 @@ from cluster.report import document
 from cluster.stages.train import Engine as Training
 from learner import checkpoint
 from llm_service.errors import UsageError
-from tests.learner.test_llm_policy import models
+from tests.learner.language_policies import models
 
 SMALL = ["experiment=glam_small", "cluster=inline", "sync=true", "policy.lm.critic=16", "policy.lm.device=cpu"]
 SMALL += ["actors.n=2", "actors.envs=3", "actors.steps=4", "env.max_steps=7", "evaluate.videos=0"]

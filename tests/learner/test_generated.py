@@ -13,7 +13,7 @@ from learner.batch import collate
 from learner.models.language import written
 from learner.models.language.llm_policy import check_language_policy, check_model
 from llm_service.errors import UsageError
-from tests.learner.test_llm_policy import BOTH, OPTIONS, WORLD, at, config_of, policy_of, states
+from tests.learner.language_policies import BOTH, OPTIONS, WORLD, at, config_of, policy_of, states
 from tests.learner.test_llm_ppo import VERSION, gradient, learner_of, play, update
 
 NAMES = ["turn left", "go forward", "pick up"]

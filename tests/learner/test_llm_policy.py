@@ -1,171 +1,31 @@
 """A language model's policy is what its model says of each action alone, whatever shares a batch with it."""
 
-import atexit
-import functools
-import shutil
-import tempfile
-from pathlib import Path
-
 import numpy as np
 import pytest
-import safetensors.numpy
-import safetensors.torch
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer
-from transformers import (
-    AutoTokenizer,
-    BertConfig,
-    BertModel,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaForCausalLM,
-    T5Config,
-    T5ForConditionalGeneration,
-)
 
 import envs
 from actors.players import sample
-from actors.wrappers.history import History
 from learner.algorithms.ppo.losses import Loss, Steps
-from learner.group import build_policy, get_weights, set_weights
-from learner.models import PolicyConfig
 from learner.models.config import HISTORY as FIELD
-from learner.models.config import remembered
 from learner.models.language.llm_policy import FORBIDDEN, check_language_policy, check_model
 from learner.models.language.prompt import State
-from llm_service import tiny
 from llm_service.errors import UsageError
-from llm_service.scoring.likeness import Likeness
 from tests.learner.doors import Doors
-
-WORLD, OPTIONS = "babyai/GoToRedBall", {"captions": True, "actions": 6}
-FAMILIES = ("t5", "flan", "llama", "gpt2")
-ENCODER = {"head": "similarity", "temperature": 0.3}
-"""What the model `bert` needs: it writes no words."""
-BOTH = ("t5", "llama")
-
-torch.set_num_threads(1)  # of such small products, as in an actor: threads would wait for each other
-
-
-@functools.cache
-def models():
-    """Small models as folders, made once: the two tiny ones, barely trained, and two whose configurations have dropout.
-
-    Their weights are large enough that a wrong mask, position or token is seen.
-    """
-    folder = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
-        patch.setattr(tiny, "STEPS", 2)
-        tiny.build(folder)
-        torch.manual_seed(7)
-        t5 = {"vocab_size": 1024, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_layers": 2}
-        flan = T5Config(**t5, feed_forward_proj="gated-gelu", decoder_start_token_id=0, tie_word_embeddings=False)
-        gpt2 = GPT2Config(vocab_size=1024, n_embd=32, n_head=4, n_layer=2, n_positions=512)
-        made = {
-            "llama": LlamaForCausalLM.from_pretrained(folder / "llama"),
-            "flan": T5ForConditionalGeneration(flan),
-            "gpt2": GPT2LMHeadModel(gpt2),
-        }
-        bert = BertConfig(
-            vocab_size=1024, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
-        )
-        made["bert"] = BertModel(bert)
-        assert flan.dropout_rate == gpt2.resid_pdrop == bert.hidden_dropout_prob == 0.1
-        for name, model in made.items():
-            with torch.no_grad():
-                for weight in model.parameters():
-                    if weight.dim() > 1 and name != "flan":
-                        weight.normal_(std=0.1)
-            model.save_pretrained(folder / name)
-        for name, other in (("flan", "t5"), ("gpt2", "llama"), ("bert", "t5")):
-            AutoTokenizer.from_pretrained(folder / other).save_pretrained(folder / name)
-    return {name: folder / name for name in (*FAMILIES, "bert")}
-
-
-def config_of(name, prompt=None, **lm):
-    lm = {"critic": 16, "device": "cpu"} | lm
-    lm = lm if "folder" in lm else lm | {"folder": str(models()[name])}
-    return PolicyConfig(network="language_model", prompt={"observations": 1} | (prompt or {}), lm=lm)
-
-
-def policy_of(name, spec=None, seed=0, prompt=None, **lm):
-    """A policy whose heads have opinions."""
-    config = config_of(name, prompt, **lm)
-    policy = build_policy(config, remembered(config, spec or envs.spec(WORLD, **OPTIONS)), seed)
-    for head in filter(None, (policy.value_head, policy.action_head)):
-        torch.nn.init.normal_(head[4].weight)
-    return policy
-
-
-@functools.cache
-def states(observations=1, envs_=5, steps=4):
-    """Observations [B] of some play, the strings that they name, and these as people read them."""
-    env = envs.make(WORLD, envs_, 3, **OPTIONS)
-    env = History(env, ["caption"], observations) if observations > 1 else env
-    rows = [env.begin()]
-    for action in np.random.default_rng(0).integers(3, size=(steps - 1, envs_)):
-        rows.append(env.advance(action).obs)
-    names = ("mission", "caption", *([FIELD] if observations > 1 else []))
-    return {name: np.concatenate([row[name] for row in rows]) for name in names}, env.texts
-
-
-def at(obs, index):
-    return {name: column[index] for name, column in obs.items()}
-
-
-def alone(policy, text, names):
-    """By the model's own forward: of each name, raw logits of its tokens and their normalisers; and the state. Of an
-    encoder, each name's cosine and 0."""
-    tokenizer, model = policy.scorer.boundary.tokenizer, policy.model
-    if isinstance(policy.scorer, Likeness):
-        state, *named = (
-            model(torch.tensor([tokenizer(one).input_ids])).last_hidden_state[0].mean(0) for one in (text, *names)
-        )
-        return [(torch.nn.functional.cosine_similarity(state, name, dim=0)[None], 0.0) for name in named], state
-    prompt, found = tokenizer(text).input_ids, []
-    for name in names:
-        if model.config.is_encoder_decoder:
-            tokens = tokenizer(name, add_special_tokens=False).input_ids
-            given = {"input_ids": torch.tensor([prompt]), "decoder_input_ids": torch.tensor([[0, *tokens[:-1]]])}
-            output = model(**given, output_hidden_states=True)
-            logits, state = output.logits[0], output.decoder_hidden_states[-1][0, 0]
-        else:
-            tokens = tokenizer(f" {name}", add_special_tokens=False).input_ids
-            output = model(torch.tensor([[*prompt, *tokens[:-1]]]), output_hidden_states=True, use_cache=False)
-            logits, state = output.logits[0, len(prompt) - 1 :], output.hidden_states[-1][0, len(prompt) - 1]
-        found.append((logits[range(len(tokens)), tokens], logits.logsumexp(-1)))
-    return found, state
-
-
-def reference(policy, obs, texts):
-    """Logits [B, A] and values [B], one state and one action after the other."""
-    lm, names, logits, values = policy.lm, policy.prompter.names, [], []
-    for row in range(len(obs["mission"])):
-        goal, seen = texts[int(obs["mission"][row])], texts[int(obs["caption"][row])]
-        earlier = [texts[i] for i in obs[FIELD][row].tolist()] if FIELD in obs else []
-        found, state = alone(policy, policy.prompter.prompt.text(State(goal, [seen], earlier)), names)
-        longest = max(len(raw) for raw, _ in found)
-        if lm.head == "actions":
-            logits.append(policy.action_head(state))
-        elif lm.normalise == "compat":
-            logits.append(torch.stack([raw.sum() + longest - len(raw) for raw, _ in found]) / lm.temperature)
-        else:
-            scores = [raw - normaliser for raw, normaliser in found]
-            means = [s.mean() if lm.normalise == "tokens" else s.sum() for s in scores]
-            temperature = lm.temperature if policy.log_temperature is None else policy.log_temperature.exp()
-            logits.append(torch.stack(means) / temperature)
-        values.append(policy.value_head(state)[0])
-    return torch.stack(logits), torch.stack(values)
-
-
-def same(found, expected):
-    for one, other in zip(found, expected, strict=True):
-        assert one.shape == other.shape
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
-
-
-# ---- what it says ---------------------------------------------------------------------------------------------------
+from tests.learner.language_policies import (
+    BOTH,
+    ENCODER,
+    FAMILIES,
+    OPTIONS,
+    WORLD,
+    alone,
+    at,
+    config_of,
+    policy_of,
+    reference,
+    same,
+    states,
+)
 
 KINDS = {
     "none": {},
@@ -297,151 +157,6 @@ def test_a_prompt_that_does_not_fit_is_one_sentence_before_anything_is_computed(
         policy.scorer._network.forward = None
         with pytest.raises(UsageError, match=rf"^policy\.prompt: .* context has {longest}: tell fewer observations"):
             next(policy.pieces(obs, texts))
-
-
-# ---- what is trained ------------------------------------------------------------------------------------------------
-
-
-def folder_of(name):
-    return safetensors.torch.load_file(models()[name] / "model.safetensors")
-
-
-def weights_of(policy):
-    """By the names of the folder's file, which holds tied weights once."""
-    own = dict(policy.model.named_parameters())
-    return {name: own[name].detach() for name in folder_of(Path(policy.lm.folder).name) if name in own}
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_what_is_loaded_is_the_folders_and_the_rest_follows_from_the_seed(name):
-    stored = folder_of(name)
-    loaded = {p: weights_of(policy_of(name, pretrained=p)) for p in ("all", "embeddings", "none")}
-    assert loaded["all"].keys() == stored.keys()
-    assert all(torch.equal(value, stored[key]) for key, value in loaded["all"].items())
-    model = policy_of(name).model
-    embedding = next(key for key, p in model.named_parameters() if p is model.get_input_embeddings().weight)
-    matrices = {key for key, value in stored.items() if value.dim() > 1}
-    for pretrained, equal in (("embeddings", {embedding}), ("none", set())):
-        assert {key for key in matrices if torch.equal(loaded[pretrained][key], stored[key])} == equal
-        torch.manual_seed(99)  # only the seed counts
-        again, other = (policy_of(name, seed=seed, pretrained=pretrained) for seed in (0, 1))
-        assert all(torch.equal(value, loaded[pretrained][key]) for key, value in weights_of(again).items())
-        differing = {key for key in matrices if not torch.equal(weights_of(other)[key], stored[key])}
-        assert differing == matrices - equal
-        assert all(not torch.equal(weights_of(other)[key], weights_of(again)[key]) for key in matrices - equal)
-
-
-def test_heads_follow_from_the_seed():
-    spec = envs.spec(WORLD, **OPTIONS)
-    one, again, other = (build_policy(config_of("t5", head="actions"), spec, seed) for seed in (0, 0, 1))
-    for head in ("value_head.0.weight", "action_head.2.weight"):
-        assert np.array_equal(get_weights(one)[head], get_weights(again)[head])
-        assert not np.array_equal(get_weights(one)[head], get_weights(other)[head])
-
-
-def adapted(name, **lm):
-    """A policy whose adapters do something."""
-    policy = policy_of(name, tune="lora", lora_rank=4, **lm)
-    with torch.no_grad():
-        for key, parameter in policy.named_parameters():
-            if "lora_B" in key:
-                parameter.normal_(std=0.1)
-    return policy
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_adapters_begin_as_nothing_and_are_all_that_travels(name):
-    plain, policy, (obs, texts) = policy_of(name), policy_of(name, tune="lora", lora_rank=4), states()
-    set_heads(policy, plain)
-    same(policy.decide(obs, texts), plain.decide(obs, texts))
-    names = set(policy.payload())
-    assert {key.partition(".")[0] for key in names} == {"model", "value_head"}
-    assert all("lora_" in key for key in names if key.startswith("model."))
-    assert {p.dtype for p in policy.payload().values()} == {torch.float32}
-    assert sum(p.numel() for p in policy.payload().values()) < 0.2 * sum(p.numel() for p in policy.parameters())
-
-
-def set_heads(policy, other):
-    policy.value_head.load_state_dict(other.value_head.state_dict())
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_adapters_merged_into_the_weights_say_the_same(name):
-    policy, (obs, texts) = adapted(name), states()
-    before = policy.decide(obs, texts)
-    layers = [module for module in policy.model.modules() if isinstance(module, BaseTunerLayer)]
-    assert layers
-    for layer in layers:
-        layer.enable_adapters(False)
-    without = policy.decide(obs, texts)[0]
-    for layer in layers:
-        layer.enable_adapters(True)
-        layer.merge()
-    same(policy.decide(obs, texts), before)
-    assert (before[0] - without).abs().max() > 0.01
-
-
-@pytest.mark.parametrize(
-    ("name", "lm"),
-    [
-        ("t5", {"tune": "lora", "lora_rank": 4}),
-        ("llama", {"tune": "lora", "lora_rank": 4, "lora_targets": ["q_proj", "up_proj"]}),
-        ("llama", {"tune": "lora", "lora_rank": 4, "precision": "bfloat16"}),
-        ("flan", {"tune": "none", "head": "actions"}),
-        ("gpt2", {}),
-        ("bert", ENCODER),
-        ("bert", ENCODER | {"tune": "lora", "lora_rank": 4}),
-    ],
-    ids=["t5-lora", "llama-lora", "llama-lora-bfloat16", "flan-heads", "gpt2-all", "bert-all", "bert-lora"],
-)
-def test_what_travels_makes_another_policy_the_same(name, lm, tmp_path):
-    policy, (obs, texts) = policy_of(name, **lm), states()
-    with torch.no_grad():
-        for value in policy.payload().values():
-            value.add_(torch.randn_like(value), alpha=0.05)
-    safetensors.numpy.save_file(get_weights(policy), tmp_path / "weights.safetensors")
-    other = policy_of(name, **lm)
-    before = policy.decide(obs, texts)
-    assert not torch.equal(other.decide(obs, texts)[0], before[0])
-    set_weights(other, safetensors.numpy.load_file(tmp_path / "weights.safetensors"))
-    assert all(torch.equal(a, b) for a, b in zip(other.decide(obs, texts), before, strict=True))
-    get_weights(policy)["value_head.0.weight"][:] = 0  # copies
-    assert policy.value_head[0].weight.abs().sum() > 0
-    with pytest.raises(ValueError, match="do not fit this policy"):
-        set_weights(other, get_weights(policy_of(name, **lm | {"critic": 8})))
-
-
-@pytest.mark.parametrize("name", BOTH)
-def test_a_bfloat16_body_with_float32_adapters_is_near_and_learns(name):
-    exact, (obs, texts) = adapted(name), states()
-    policy = policy_of(name, tune="lora", lora_rank=4, precision="bfloat16")
-    set_weights(policy, get_weights(exact))
-    body = {p.dtype for key, p in policy.model.named_parameters() if "lora_" not in key}
-    assert body == {torch.bfloat16}
-    assert {p.dtype for p in policy.payload().values()} == {torch.float32}
-    (logits, values), (rounded, some) = exact.decide(obs, texts), policy.decide(obs, texts)
-    assert rounded.dtype == some.dtype == torch.float32
-    assert 0 < (logits - rounded).abs().max() < 0.15
-    assert 0 < (values - some).abs().max() < 0.15
-
-    optimiser, losses = torch.optim.Adam([p for p in policy.parameters() if p.requires_grad], 1e-2), []
-    for _ in range(6):
-        loss = 0.0
-        for _, logits, _ in policy.pieces(obs, texts):
-            assert not torch.is_autocast_enabled("cpu")  # what a receiver does is its own
-            loss = loss - logits.log_softmax(-1)[:, 2].sum() / len(obs["mission"])
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.8 * losses[0]
-
-
-def test_a_model_trained_in_bfloat16_keeps_its_weights_in_float32():
-    policy, (obs, texts) = policy_of("t5", precision="bfloat16"), states()
-    assert {p.dtype for p in policy.parameters()} == {torch.float32}
-    (logits, _), (rounded, _) = policy_of("t5").decide(obs, texts), policy.decide(obs, texts)
-    assert 0 < (logits - rounded).abs().max() < 0.15
 
 
 # ---- states that have actions of their own --------------------------------------------------------------------------

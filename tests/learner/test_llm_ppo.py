@@ -19,9 +19,9 @@ from learner.models.config import remembered, remembers
 from learner.models.language.llm_policy import LanguagePolicy
 from learner.optim.collective import Group
 from tests.learner.doors import Doors
+from tests.learner.language_policies import ENCODER, OPTIONS, WORLD, config_of, models, reference
 from tests.learner.ranks import both
 from tests.learner.setups import ppo_of
-from tests.learner.test_llm_policy import ENCODER, OPTIONS, WORLD, config_of, models, reference
 from tests.learner.test_losses import reference as loss_terms
 
 SEED, VERSION = 3, 5

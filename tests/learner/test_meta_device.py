@@ -13,6 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import envs
 from actors.behaviours.deploy import deploy
 from actors.policy_server import PolicyServer
 from learner import algorithms, rewards
@@ -29,9 +30,9 @@ from tests.actors import test_deploy, test_trials
 from tests.learner import (
     chunks,
     histories,
+    language_policies,
     test_fit,
     test_imitation,
-    test_llm_policy,
     test_llm_ppo,
     test_preference,
     transformers,
@@ -203,7 +204,7 @@ def moved(policy):
         ("flan", {"head": "actions"}),
         ("llama", {"tune": "lora"}),
         ("gpt2", {}),
-        ("bert", test_llm_policy.ENCODER),
+        ("bert", language_policies.ENCODER),
         ("bert", {"head": "actions"}),
     ],
     ids=str,
@@ -218,12 +219,12 @@ def test_meta_device_learns_by_ppo_of_a_language_model(name, lm):
 
 
 def test_meta_device_answers_by_a_policy_server():
-    config, policy = test_llm_policy.config_of("llama"), test_llm_policy.policy_of("llama")
-    obs, texts = test_llm_policy.states()
-    spec = remembered(config, test_llm_policy.envs.spec(test_llm_policy.WORLD, **test_llm_policy.OPTIONS))
+    config, policy = language_policies.config_of("llama"), language_policies.policy_of("llama")
+    obs, texts = language_policies.states()
+    spec = remembered(config, envs.spec(language_policies.WORLD, **language_policies.OPTIONS))
     server = PolicyServer(config, spec, 0, False)
     moved(server._policy)
-    asked = policy.prompter.ask(test_llm_policy.at(obs, slice(10)), texts)
+    asked = policy.prompter.ask(language_policies.at(obs, slice(10)), texts)
     for version in range(3):
         server.load(version, get_weights(server._policy))
     with OneDevice() as watched:

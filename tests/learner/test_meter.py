@@ -18,7 +18,7 @@ from learner.models.weights import get_weights
 from learner.optim import gpu
 from llm_service.scoring.computed import Computed
 from llm_service.scoring.trie import grow
-from tests.learner.test_llm_policy import ENCODER, OPTIONS, WORLD, at, config_of, policy_of, states
+from tests.learner.language_policies import ENCODER, OPTIONS, WORLD, at, config_of, policy_of, states
 
 GPU = torch.device("cuda", 0)
 

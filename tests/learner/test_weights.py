@@ -8,7 +8,7 @@ import envs
 from actors.policy_server import PolicyServer
 from learner.models.config import remembered
 from learner.models.weights import BITS, Versions, get_weights, set_weights
-from tests.learner.test_llm_policy import OPTIONS, WORLD, at, config_of, policy_of, states
+from tests.learner.language_policies import OPTIONS, WORLD, at, config_of, policy_of, states
 
 
 def changed(policy, by=0.05):

@@ -43,15 +43,29 @@ def journal(folder):
     return [json.loads(line) for line in (folder / "llm" / "journal.jsonl").read_text().splitlines()]
 
 
+GUIDED = "ellm_crafter_small_guided"
 ARMS = sorted(file.stem for file in (ROOT / "configs/experiment").glob("ellm_crafter_small*.yaml"))
 
 
-@pytest.mark.parametrize("arm", ARMS)
-def test_every_arm_of_the_small_experiment_plays_and_learns(tmp_path, arm):
+def played(folder, arm, *more):
+    """The last row of a short run."""
     words = [word for word in INLINE if not word.startswith(("experiment=", "learner.env_steps=", "sync="))]
-    words += ["learner.env_steps=300", f"run.folder={tmp_path}", "run.name=arm"]
-    assert run(compose([f"experiment={arm}", *words])) == 0
-    assert rows(tmp_path / "arm")[-1]["env_steps"] >= 300
+    words += ["learner.env_steps=300", f"run.folder={folder}", f"run.name={arm}"]
+    assert run(compose([f"experiment={arm}", *words, *more])) == 0
+    return rows(folder / arm)[-1]
+
+
+@pytest.mark.parametrize("arm", [arm for arm in ARMS if arm != GUIDED])
+def test_every_arm_of_the_small_experiment_plays_and_learns(tmp_path, arm):
+    assert played(tmp_path, arm)["env_steps"] >= 300
+
+
+def test_what_ppo_pretrained_guides_the_second_half(tmp_path):
+    played(tmp_path, "ellm_crafter_small")
+    words = ["method.guide.policy=run:ellm_crafter_small/pretrain", "learner.dqn.start_steps=100"]
+    row = played(tmp_path, GUIDED, *words, "learner.dqn.train_after_reward=false")
+    assert row["env_steps"] >= 300
+    assert np.isfinite(row["losses/q"])
 
 
 def test_each_situation_is_asked_about_once_and_the_journal_replays_the_run_bit_for_bit(tmp_path):

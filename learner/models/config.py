@@ -96,6 +96,9 @@ class PolicyConfig(Part):
     channels: list[Annotated[int, Field(ge=1)]] = Field(default=[16, 32, 32], min_length=1)
     """`resnet`: width of each stage, which halves the sides of a picture. Time grows with the square of the width, and
     the first stage takes half of it."""
+    patch: int = Field(default=0, ge=0)
+    """`resnet`: side in pixels of the squares that the first convolution reads, side by side, instead of halving sides
+    stage by stage: the cells of a world that is drawn on a grid (Crafter: 7). 0: halving."""
     text: Literal["learned", "gru", "minilm"] = "learned"
     """How texts are encoded: by windows of three words or word by word, both trained with the policy, or by frozen
     MiniLM embeddings and a projection."""

@@ -71,6 +71,25 @@ def test_channels_are_the_stages_and_each_halves_a_picture(channels):
     assert widths == channels
 
 
+@pytest.mark.parametrize("channels", [[5], [4, 6, 3]])
+def test_a_patch_is_one_cell_of_the_world_and_no_stage_pools(channels):
+    config = PolicyConfig(network="resnet", hidden=16, channels=channels, patch=7)
+    policy = build_policy(config, envs.spec("crafter/Standard"), 0)
+    assert policy.network.out[-1].shape == (16, channels[-1] * 9 * 9)
+    picture = torch.zeros(1, 3, 64, 64)
+    changed = picture.clone()
+    changed[0, :, 14:21, 35:42] = 1  # the cell in row 2 and column 5
+    first = policy.network.of_picture[0][0]
+    differs = (first(changed) != first(picture)).any(1)[0]
+    assert differs.nonzero().tolist() == [[2, 5]]
+
+
+def test_a_patch_wider_than_the_picture_is_refused():
+    config = PolicyConfig(network="resnet", patch=65)
+    with pytest.raises(ValueError, match="policy.patch=65 is wider than a picture of 64 x 64 pixels"):
+        build_policy(config, envs.spec("crafter/Standard"), 0)
+
+
 @pytest.mark.parametrize("channels", [[], [0], [16, -1]])
 def test_channels_that_are_none_are_refused(channels):
     with pytest.raises(ValueError, match="channels"):

@@ -29,18 +29,18 @@ class Network(texts.Network):
         """Pictures [B, C, H, W] of `shape` (H, W, C) -> [B, features], and the number of features."""
         height, width, channels = shape
         stages: list[nn.Module] = []
-        if config.patch:
-            height, width = height // config.patch, width // config.patch
-            if not height * width:
-                raise ValueError(f"policy.patch={config.patch} is wider than a picture of {shape[0]} x {shape[1]} pixels")
+        patch = config.patch
+        if patch > min(height, width):
+            raise ValueError(f"policy.patch={patch} is wider than a picture of {height} x {width} pixels")
         for wide in config.channels:
-            if not config.patch:
-                stages += [nn.Conv2d(channels, wide, 3, padding=1), nn.MaxPool2d(3, 2, 1)]
-                height, width = (height + 1) // 2, (width + 1) // 2
-            elif not stages:
-                stages.append(nn.Conv2d(channels, wide, config.patch, config.patch))
+            if patch and not stages:
+                stages.append(nn.Conv2d(channels, wide, patch, patch))
+                height, width = height // patch, width // patch
             else:
                 stages.append(nn.Conv2d(channels, wide, 3, padding=1))
+            if not patch:
+                stages.append(nn.MaxPool2d(3, 2, 1))
+                height, width = (height + 1) // 2, (width + 1) // 2
             stages += [Residual(wide), Residual(wide)]
             channels = wide
         return nn.Sequential(*stages, nn.ReLU(), nn.Flatten()), height * width * channels

@@ -86,7 +86,7 @@ def test_a_patch_is_one_cell_of_the_world_and_no_stage_pools(channels):
 
 def test_a_patch_wider_than_the_picture_is_refused():
     config = PolicyConfig(network="resnet", patch=65)
-    with pytest.raises(ValueError, match="policy.patch=65 is wider than a picture of 64 x 64 pixels"):
+    with pytest.raises(ValueError, match=r"policy\.patch=65 is wider than a picture of 64 x 64 pixels"):
         build_policy(config, envs.spec("crafter/Standard"), 0)
 
 

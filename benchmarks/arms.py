@@ -2,9 +2,10 @@
 
     python -m benchmarks.arms ellm='runs/ellm_s*' noveld='runs/noveld_s*' [--json benchmarks/results/ellm_learning.json]
 
-An arm is a name and a pattern of run folders, whose runs were evaluated. With --json the arms named are written into
-the file, where others stay, with their commands and the means of training episodes every CURVE env steps. Printed is a
-table: intervals of means are Student's over seeds, of differences Welch's, all of 95 %.
+An arm is a name and a pattern of run folders, whose runs were evaluated. Compared is what they came to on held-out
+episodes or, with `--metric NAME`, the last of a number that training reported (`--metric crafter/score`). With --json
+the arms named are written into the file, where others stay, with their commands and a curve of training, a point every
+CURVE env steps. Printed is a table: intervals of means are Student's over seeds, of differences Welch's, all of 95 %.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ Entry = dict[str, Any]
 
 
 def main(words: Sequence[str]) -> int:
-    """The command. Exit codes: 0 done, 2 an arm has no runs, one of them was not evaluated, or the file is no JSON."""
+    """The command. Exit codes: 0 done, 2 an arm has no runs, one of them has no results, or the file is no JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.arms", description=__doc__.partition("\n")[0])
     parser.add_argument("arms", nargs="+", metavar="NAME=FOLDERS")
+    parser.add_argument("--metric", default="", help="compare this number of training instead of held-out results")
     parser.add_argument("--json", type=Path, help="write the arms into this file")
     given = parser.parse_args(words)
     try:
         runs = dict(find(word) for word in given.arms)
-        arms = {name: [entry(run) for run in own] for name, own in runs.items()}
+        arms = {name: [entry(run, given.metric) for run in own] for name, own in runs.items()}
         content = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
     except ValueError as error:
         print(f"error: {given.json} is not JSON: {error}; name another file", file=sys.stderr)
@@ -73,11 +75,12 @@ def find(word: str) -> tuple[str, list[Run]]:
     return name, sorted(map(load, folders), key=lambda run: int(run.config.get("seed") or 0))
 
 
-def entry(run: Run) -> Entry:
-    """What a run came to: its measure, rates of what can be unlocked, and the means of its training episodes.
+def entry(run: Run, metric: str = "") -> Entry:
+    """What a run came to: its measure, or the last of `metric`; rates of what can be unlocked in held-out episodes; and
+    its curve: the metric, or the means of its training episodes.
 
     Raises:
-        UsageError: it was not evaluated.
+        UsageError: it was not evaluated, or never reported the metric.
     """
     found = run.mean_return if run.score else run.success
     if found is None:
@@ -85,7 +88,11 @@ def entry(run: Run) -> Entry:
     measure = run.score.partition(" ")[0] or "success"
     told = {"mean": found.value, "low": found.low, "high": found.high}
     rates = {name: round(rate["rate"], 3) for name, rate in part(run.results, "achievements", "rates").items()}
-    steps, means = series(run.train, "charts/episodic_return" if run.score else "charts/success_rate")
+    steps, means = series(run.train, metric or ("charts/episodic_return" if run.score else "charts/success_rate"))
+    if metric:
+        if not len(means):
+            raise UsageError(f"run {run.name} reports no {metric}: metrics.jsonl in its folder has what it does report")
+        measure, told = metric, {"mean": round(float(means[-1]), 3)}
     curve: list[list[float]] = []
     for step, mean in zip(steps, means, strict=True):
         if not curve or step - curve[-1][0] >= CURVE:

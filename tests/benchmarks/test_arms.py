@@ -62,6 +62,22 @@ def test_where_success_counts_it_is_the_measure(tmp_path, capsys):
     assert json.loads((tmp_path / "arms.json").read_text())["arms"]["one"][0]["success"]["mean"] == 0.75
 
 
+def test_a_number_of_training_can_be_compared_instead(runs, capsys):
+    for folder in runs.iterdir():  # as a run that went on, so that the last row counts and no other
+        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        scored = [row | {"crafter/score": 0.1 * i + len(folder.name)} for i, row in enumerate(rows)]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in scored))
+    last = [row["crafter/score"] for row in scored if row["kind"] == "train"][-1]
+    words = [f"a={runs}/a_s*", "--metric", "crafter/score", "--json", str(runs / "arms.json")]
+    assert arms.main(words) == 0
+    assert f"| a | {', '.join([f'{last:.2f}'] * 3)} | {last:.2f} |" in capsys.readouterr().out
+    found = json.loads((runs / "arms.json").read_text())["arms"]["a"][0]
+    assert found["crafter/score"] == {"mean": round(last, 3)}
+    assert found["training"][0][1] < found["training"][-1][1] <= last
+    assert arms.main([f"a={runs}/a_s*", "--metric", "crafter/scores"]) == 2
+    assert "reports no crafter/scores" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("word", "told"),
     [

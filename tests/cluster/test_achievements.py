@@ -130,4 +130,4 @@ def test_the_boards_experiments_run_and_their_page_shows_the_score(tmp_path, nam
     assert re.search(rf"this run<[^>]*><[^>]*>{told[-1]['crafter/score']:.1f}<", page)
     assert "env.length=40 is another rule than the board's" in page
     assert ("a language model was told captions and suggested goals" in page) == with_goals
-    assert "pictures and goals" not in page
+    assert ("pictures and goals" in page) == with_goals

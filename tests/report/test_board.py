@@ -97,6 +97,7 @@ def test_what_sets_a_run_apart_from_the_board_is_told(
     page = html.unescape(board.panel([run], {"": [run]}))
     assert words in page
     assert ("pictures and goals" in page) == bool(goals.get("told"))
+    assert ("the agent reads them, also after training" in page) == bool(goals.get("told"))
 
 
 def test_no_board_where_the_world_is_another(make_run: MakeRun) -> None:

@@ -118,10 +118,11 @@ def _differences(runs: Sequence[Run]) -> Iterator[str]:
     for key, value in plain.items():
         if env.get(key, value) != value:
             yield f"env.{key}={env[key]} is another rule than the board's"
+    read = "; the agent reads them, also after training" if goals.get("told") else ""
     if goals.get("source") in ("model", "choice"):
-        yield "in training, a language model was told captions and suggested goals, which were rewarded"
+        yield f"in training, a language model was told captions and suggested goals, which were rewarded{read}"
     elif goals.get("source", "none") != "none":
-        yield f"in training, goals were rewarded that the game itself knows ({goals['source']})"
+        yield f"in training, goals were rewarded that the game itself knows ({goals['source']}){read}"
 
 
 def _achievements(run: Run) -> str:

@@ -11,6 +11,7 @@ import html
 import io
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (5, 1.2, 1.2, 1.2)))
 
 WIDE = (4.9, 2.9)  # inches: one or two a row
 SMALL = (2.4, 1.75)  # inches: small multiples
+LABEL = 32
+"""Characters in a line of a bar's label: more would leave no room for the bar."""
 
 Array = NDArray[np.float64]
 
@@ -106,7 +109,9 @@ def bars(
     most = max((sum(e is not None for e in row) for row in zip(*(of for _, of in groups), strict=True)), default=1)
     side_by_side = len(groups) if most > 1 else 1
     height = 0.8 / side_by_side
-    figure, axes = _figure((WIDE[0], 0.75 + 0.32 * len(labels) * max(1.0, 0.6 * side_by_side)))
+    wrapped = ["\n".join(textwrap.wrap(label, LABEL)) for label in labels]  # a longer one would lie outside the figure
+    lines = max((label.count("\n") + 1 for label in wrapped), default=1)
+    figure, axes = _figure((WIDE[0], 0.75 + 0.32 * len(labels) * max(1.0, 0.6 * side_by_side, 0.6 * lines)))
     rows = np.arange(len(labels), dtype=np.float64)
     for g, (label, estimates) in enumerate(groups):
         present = [i for i, estimate in enumerate(estimates) if estimate is not None]
@@ -116,7 +121,7 @@ def bars(
         axes.barh(place, values, height * 0.85, color=COLOURS[g % len(COLOURS)], alpha=0.75, label=_shown(label))
         ends = np.array([[max(0.0, e.value - e.low), max(0.0, e.high - e.value)] for e in found]).reshape(-1, 2)
         axes.errorbar(values, place, xerr=ends.T, fmt="none", ecolor="#222222", elinewidth=1.1, capsize=2.5)
-    axes.set_yticks(rows, list(labels))
+    axes.set_yticks(rows, wrapped)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.02)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")

@@ -39,3 +39,15 @@ def test_a_row_with_one_bar_has_it_in_its_middle_unless_another_row_has_two(seco
     plots.bars("b", ["one", "two", "three"], [("left", [HALF, HALF, None]), ("right", [second, None, HALF])], title="t")
     bars = [patch for container in drawn[0].axes[0].containers for patch in getattr(container, "patches", [])]
     assert [bar.get_y() + bar.get_height() / 2 for bar in bars] == pytest.approx(middles)
+
+
+def test_a_long_label_stays_within_the_figure(monkeypatch) -> None:
+    drawn = []
+    monkeypatch.setattr(plots, "_svg", lambda figure, *_: drawn.append(figure))
+    labels = ["experiment=crafter_board_goals, source=model, name=ellm, text=minilm", "a" * 70, "short"]
+    plots.bars("b", labels, [("all", [HALF] * 3)], title="t")
+    drawn[0].draw_without_rendering()
+    shown = drawn[0].axes[0].get_yticklabels()
+    assert [label.get_text().replace("\n", " ") for label in shown][::2] == labels[::2]
+    assert min(label.get_window_extent().x0 for label in shown) >= 0
+    assert drawn[0].axes[0].get_window_extent().width > 0.4 * drawn[0].bbox.width

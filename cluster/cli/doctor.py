@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
@@ -191,6 +192,7 @@ def _clock(runs: Path) -> Finding:
 
 
 def _ray(runs: Path) -> Finding:
+    importlib.import_module("cluster.roles.local")  # makes the token, without which Ray could not start here later
     import ray
 
     with socket.socket() as listener:  # Ray's processes talk over loopback

@@ -35,6 +35,17 @@ def test_a_run_on_this_machine_makes_its_own_token(mode):
     assert not Path(place).exists()  # gone with its process
 
 
+def test_a_process_that_has_examined_the_machine_can_start_ray_too():
+    """Ray reads its settings once, when it is imported, so that whoever imports it first needs the token."""
+    words = "from pathlib import Path\nfrom cluster.cli import doctor\nprint(doctor._ray(Path()).state)\n" + LOOK
+    done = subprocess.run(
+        [sys.executable, "-c", words], cwd=ROOT, env=BEFORE, capture_output=True, text=True, timeout=120
+    )
+    found, _, last = done.stdout.splitlines()
+    assert found in ("ok", "warn"), done.stderr
+    assert last.split()[0] == "True"
+
+
 @pytest.mark.parametrize("mode", [{}, {"RAY_AUTH_MODE": "disabled"}])
 def test_the_head_of_a_job_does_not_start_without_a_token(mode):
     command = [sys.executable, "-m", "cluster.jobs.slurm.head", "127.0.0.1", "1", "0"]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+import cluster.roles.local  # noqa: F401 - makes Ray's token: some tests import Ray, and later ones may start it
 from cluster.metrics import exporting as exporting_module
 from cluster.metrics.exporting import Shown, beats, exporting, forget
 from cluster.metrics.rows import Metrics

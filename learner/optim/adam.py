@@ -37,6 +37,7 @@ class Adam:
         self.parameters = parameters
         self.mean, self.square = torch.zeros_like(parameters), torch.zeros_like(parameters)
         self.steps = 0
+        self._sizes, self._parts = list[int](), list[tuple[Array, ...]]()  # of the last gradients
         self._taken = torch.zeros((), device=parameters.device)  # `steps`, kept on another device
 
     @property
@@ -49,13 +50,13 @@ class Adam:
         self.steps += 1
         scale = rate / (1 - DECAY_MEAN**self.steps)
         root = 1 / math.sqrt(1 - DECAY_SQUARE**self.steps)
-        begin = 0
-        for gradient in gradients:
-            part = slice(begin, begin + len(gradient))
-            arrays = self.parameters[part], self.mean[part], self.square[part], gradient
-            parameters, mean, square, slope = (each.numpy() for each in arrays)
-            _step(parameters, mean, square, slope, np.float32(factor), np.float32(scale), np.float32(root))
-            begin = part.stop
+        sizes = [len(gradient) for gradient in gradients]
+        if sizes != self._sizes:
+            whole = (each.numpy() for each in (self.parameters, self.mean, self.square))
+            self._sizes, self._parts = sizes, [*zip(*(np.split(each, np.cumsum(sizes)[:-1]) for each in whole))]
+        numbers = np.float32(factor), np.float32(scale), np.float32(root)
+        for part, gradient in zip(self._parts, gradients, strict=True):
+            _step(*part, gradient.numpy(), *numbers)
 
     def step_there(self, gradients: Sequence[Tensor], rate: float, divisor: Tensor, skipped: Tensor) -> None:
         """`step` on any device, where numbers about the gradient are tensors: it is divided by `divisor` [], in place,

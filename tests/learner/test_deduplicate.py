@@ -7,12 +7,14 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor, wrappers
 from envs.api import Field
 from learner.algorithms.dqn import DQN, DQNConfig
-from learner.algorithms.dqn.deduplicate import Remembered, deduplicate, texts_of
+from learner.algorithms.dqn.deduplicate import Appearing, Remembered, deduplicate, texts_of
 from learner.algorithms.dqn.update import select
 from learner.config import LearnerConfig
 from learner.goals import GoalsConfig
@@ -68,6 +70,14 @@ def sample_of(dqn, n=64, seed=0):
     return dqn.replay.sample(n, np.random.default_rng(seed), 0.99, dqn.rewards)
 
 
+def parted(sample, rows):
+    """Some rows of a sample."""
+    values = {name: getattr(sample, name) for name in ("row", "action", "reward", "discount", "weight")}
+    parts = {name: value[rows] for name, value in values.items()}
+    seen = {name: {key: value[rows] for key, value in getattr(sample, name).items()} for name in ("obs", "following")}
+    return dataclasses.replace(sample, **parts, **seen)
+
+
 def plain(dqn, policy, obs):
     """Outputs [B, A, atoms] of `policy` for all rows, each text of each row encoded anew."""
     names = policy.text_fields
@@ -103,7 +113,7 @@ def test_losses_and_gradients_are_those_of_passes_over_every_row(world, chosen, 
     dqn = learner_of(world, chosen, double=double)
     for seed in range(2):  # in the second, texts are remembered
         sample = sample_of(dqn, seed=seed)
-        ours, theirs = dqn.loss(dqn.drawn(sample))[0], plain_loss(dqn, sample)
+        ours, theirs = dqn.loss(next(dqn.drawn(sample)))[0], plain_loss(dqn, sample)
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
         found, wanted = (torch.autograd.grad(x.mean(), dqn.moved, materialize_grads=True) for x in (ours, theirs))
         size = max(float(part.abs().max()) for part in wanted if part.numel())
@@ -113,12 +123,37 @@ def test_losses_and_gradients_are_those_of_passes_over_every_row(world, chosen, 
 
 
 @pytest.mark.parametrize("world", WORLDS)
+def test_steps_that_are_drawn_together_learn_what_each_alone_would(world):
+    dqn = learner_of(world)
+    together = sample_of(dqn, n=60)
+    alone = [parted(together, slice(begin, begin + 20)) for begin in (0, 20, 40)]
+    made = list(dqn.drawn(together, 3))
+    assert len({each.numbers["action"].numpy().tobytes() for each in made}) == 3
+    for drawn, part in zip(made, alone, strict=True):
+        (only,) = dqn.drawn(part)
+        assert drawn.own == only.own
+        assert drawn.keys == only.keys
+        assert [sorted(ids) for ids in drawn.ids] == [sorted(ids) for ids in only.ids]
+        torch.testing.assert_close(dqn.loss(drawn)[0], plain_loss(dqn, part), atol=1e-5, rtol=1e-4)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=3))
+def test_numbers_are_named_by_their_first_appearance(calls):
+    appearing = Appearing(10)
+    for numbers in calls:  # a call leaves nothing behind for the next
+        distinct, place = appearing(np.array(numbers, np.int64))
+        assert distinct.tolist() == list(dict.fromkeys(numbers))
+        assert distinct[place].tolist() == numbers
+
+
+@pytest.mark.parametrize("world", WORLDS)
 def test_a_minibatch_may_lead_nowhere_new(world):
     """What follows may all be among what came before, as in the first minute of a world of few sentences."""
     dqn = learner_of(world)
     sample = sample_of(dqn)
     still = dataclasses.replace(sample, following=sample.obs)
-    torch.testing.assert_close(dqn.loss(dqn.drawn(still))[0], plain_loss(dqn, still), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(dqn.loss(next(dqn.drawn(still)))[0], plain_loss(dqn, still), atol=1e-5, rtol=1e-4)
 
 
 def test_observations_come_once_in_the_order_of_their_first_appearance():
@@ -179,7 +214,7 @@ def test_what_is_remembered_of_an_observation_does_not_depend_on_its_company(wor
     monkeypatch.setattr(precision, "has_bfloat16", lambda: True)
     dqn = learner_of(world, autocast="bfloat16" if half else "none")
     dqn.refresh()
-    drawn = [dqn.drawn(sample_of(dqn, seed=seed)) for seed in range(3)]
+    drawn = [next(dqn.drawn(sample_of(dqn, seed=seed))) for seed in range(3)]
     alone = []
     with arithmetic(half):
         for each in drawn:
@@ -196,9 +231,9 @@ def test_what_is_remembered_of_an_observation_does_not_depend_on_its_company(wor
 def test_nothing_is_remembered_of_a_target_that_is_no_more():
     dqn = learner_of("sets of texts")
     sample = sample_of(dqn)
-    before = dqn.loss(dqn.drawn(sample))[0]
+    before = dqn.loss(next(dqn.drawn(sample)))[0]
     dqn.begin()  # the target becomes the policy
-    after = dqn.loss(dqn.drawn(sample))[0]
+    after = dqn.loss(next(dqn.drawn(sample)))[0]
     assert not torch.allclose(before, after, atol=1e-4)
     torch.testing.assert_close(after, plain_loss(dqn, sample), atol=1e-5, rtol=1e-4)
 
@@ -208,15 +243,16 @@ def test_gradients_in_parts_make_the_step_of_their_whole():
     gradients = [torch.randn(3, 4), torch.zeros(0), torch.randn(5), torch.randn(4, 2).T]
     whole = torch.cat([part.flatten() for part in gradients])
     moved = []
-    for parts in (gradients, [whole]):
+    for each_step in ((gradients, gradients), ([whole], [whole]), (gradients, [whole])):
         adam = Adam(torch.ones(len(whole)))
-        for _ in range(2):
+        for parts in each_step:
             norm, usable = optimiser_step(adam, parts, Group(), 0.5, 1e-2)
         assert usable
         assert norm == pytest.approx(float(whole.norm()))
         moved.append((adam.parameters, adam.mean))
-    for one, other in zip(*moved, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
+    for parameters, mean in moved[1:]:
+        np.testing.assert_allclose(parameters, moved[0][0], rtol=1e-5)
+        np.testing.assert_allclose(mean, moved[0][1], rtol=1e-5)
     clipped = (whole * (0.5 / (whole.norm() + 1e-6))).numpy()
     np.testing.assert_allclose(moved[0][1], 0.19 * clipped, rtol=1e-4)
 

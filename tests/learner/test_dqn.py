@@ -12,7 +12,7 @@ from cluster import run as controller
 from cluster.config.tree import compose
 from learner import checkpoint
 from learner.algorithms import LearnerSetup
-from learner.algorithms.dqn import DQN, DQNConfig
+from learner.algorithms.dqn import DQN, DQNConfig, update
 from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights, set_weights
 from learner.models import PolicyConfig
@@ -78,7 +78,7 @@ def test_the_loss_is_that_of_single_rows(env, network, double):
     live(dqn, actor, 3)
     apart(dqn)
     sample = sample_of(dqn)
-    loss, error, value = (part.detach().numpy() for part in dqn.loss(dqn.drawn(sample)))
+    loss, error, value = (part.detach().numpy() for part in dqn.loss(next(dqn.drawn(sample))))
     picks = 0
     for b in range(len(sample.row)):
         ours, theirs = (alone(dqn, p, sample.following, b)[:, 0] for p in (dqn.policy, dqn.target))
@@ -99,7 +99,7 @@ def test_the_distributional_loss_is_that_of_single_rows():
     live(dqn, actor, 3)
     apart(dqn)
     sample = sample_of(dqn, 20)
-    loss, _, value = (part.detach().numpy() for part in dqn.loss(dqn.drawn(sample)))
+    loss, _, value = (part.detach().numpy() for part in dqn.loss(next(dqn.drawn(sample))))
     support = np.linspace(-2, 2, 11)
     for b in range(20):
         ours, theirs = (
@@ -131,7 +131,7 @@ def test_bfloat16_learns_what_float32_learns_within_its_precision(env, network, 
         apart(dqn, 0.05)
         dqn.refresh()
         with arithmetic(dqn.half):
-            loss, _, value = dqn.loss(dqn.drawn(sample_of(dqn)))
+            loss, _, value = dqn.loss(next(dqn.drawn(sample_of(dqn))))
         gradients = torch.autograd.grad(loss.mean(), dqn.moved)
         assert {loss.dtype, value.dtype} == {torch.float32}
         learned[autocast] = loss.detach(), torch.cat([each.float().ravel() for each in gradients])
@@ -280,15 +280,35 @@ def test_with_priorities_the_errors_of_drawn_rows_become_theirs(policy):
     assert len(np.unique(dqn.replay.tree.leaves.round(6))) > 20
     given, rows, found = [], [], []
     drawn, judge = dqn.drawn, dqn.loss
-    dqn.drawn = lambda sample: rows.append(sample.row) or drawn(sample)
+    dqn.drawn = lambda sample, steps: rows.append(sample.row) or drawn(sample, steps)
     dqn.loss = lambda sample: found.append(judge(sample)) or found[-1]
     dqn.replay.prioritise = lambda row, error: given.append((row, error))
-    dqn._step(1e-3, 0.4)
+    dqn._steps(1, 1e-3, 0)
     (row, error), (loss, difference, _) = given[0], found[0]
     assert len(row) == 32
     np.testing.assert_array_equal(row, rows[0])
     np.testing.assert_array_equal(error, loss.detach().numpy() if policy else difference.numpy())
     assert len(np.unique(error)) > 1
+
+
+@pytest.mark.parametrize(
+    ("most", "options", "sizes"),
+    [
+        (128, {}, [128, 128, 64]),
+        (1, {}, [32] * 10),
+        (128, {"prioritised": True, "alpha": 1.0}, [32] * 10),  # the errors of a step are the next one's priorities
+    ],
+    ids=["together", "one by one", "priorities"],
+)
+def test_samples_of_many_steps_are_drawn_together(most, options, sizes, monkeypatch):
+    monkeypatch.setattr(update, "MOST_DRAWN", most)
+    dqn, actor = learner_of(**options)
+    live(dqn, actor, 2)
+    counted, before, sample = [], dqn.counts.updates, dqn.replay.sample
+    dqn.replay.sample = lambda n, *others: counted.append(n) or sample(n, *others)
+    dqn._steps(10, 1e-3, 0)
+    assert counted == sizes
+    assert dqn.counts.updates == before + 10
 
 
 def test_gradients_that_are_not_finite_are_an_error_if_all_are():

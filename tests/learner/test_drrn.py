@@ -195,7 +195,7 @@ def test_losses_and_gradients_are_those_of_passes_over_every_row(double):
     dqn = learner_of(double=double)
     sample = sample_of(dqn)
     assert {len(np.unique(sample.obs[FIELD][:, place])) > 2 for place in range(4)} == {True}  # something was told
-    ours, theirs = dqn.loss(dqn.drawn(sample))[0], plain_loss(dqn, sample)
+    ours, theirs = dqn.loss(next(dqn.drawn(sample)))[0], plain_loss(dqn, sample)
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
     found, wanted = (torch.autograd.grad(x.mean(), dqn.moved, materialize_grads=True) for x in (ours, theirs))
     for own, other in zip(found, wanted, strict=True):
@@ -207,14 +207,14 @@ def test_a_step_reads_every_text_once(monkeypatch):
     sample, rows = sample_of(dqn), []
     real = GRUText.forward
     monkeypatch.setattr(GRUText, "forward", lambda self, tokens: rows.append((self, len(tokens))) or real(self, tokens))
-    dqn.loss(dqn.drawn(sample))
+    dqn.loss(next(dqn.drawn(sample)))
     _, ids = texts_of(dqn.policy.text_fields, deduplicate(dqn.policy.fields, [sample.obs, sample.following])[0])
     assert [n for module, n in rows if module is dqn.policy.text] == [sum(map(len, ids))]
     assert sum(map(len, ids)) < 64 * 2 * 6 / 2  # what it would be for every row by itself
     names = [n for module, n in rows if module in (dqn.policy.q.encoder, dqn.target.q.encoder)]
     assert names == [6, 6, 6]  # for what was seen and what followed, and by the target: not for each row
     rows.clear()
-    dqn.loss(dqn.drawn(sample))
+    dqn.loss(next(dqn.drawn(sample)))
     assert not [n for module, n in rows if module is dqn.target.text]  # it stands still
 
 

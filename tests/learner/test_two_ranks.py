@@ -73,7 +73,7 @@ def rank_of_dqn(folder, rank, address):
         kept |= {f"{part}.{name}": value for name, value in getattr(sample, part).items()}
     np.savez(Path(folder) / f"{rank}.npz", **kept)
     taken = stepped(dqn.adam)
-    dqn._step(1e-3, 1.0)
+    dqn._steps(1, 1e-3, 0)
     np.save(Path(folder) / f"{rank}.npy", taken[0])
     print(rank)
 
@@ -91,7 +91,7 @@ def test_two_ranks_of_dqn_are_one_with_the_double_batch(tmp_path):
         for part in ("obs", "following")
     }
     sample = dqn.replay.sample(32, np.random.default_rng(0), dqn.config.discount, dqn.rewards)
-    made = dqn.drawn(dataclasses.replace(sample, **parts, **{name: whole[name] for name in NUMBERS}))
+    made = next(dqn.drawn(dataclasses.replace(sample, **parts, **{name: whole[name] for name in NUMBERS})))
     loss = (made.numbers["weight"] * dqn.loss(made)[0]).mean()
     gradients = torch.autograd.grad(loss, dqn.moved, materialize_grads=True)
     assert_one_gradient(tmp_path, np.concatenate([part.numpy().ravel() for part in gradients]))

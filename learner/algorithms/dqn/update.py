@@ -1,7 +1,7 @@
 """One rank of DQN: inserting, sampling, the gradient step, the target network.
 
-Duplicates in a sample are evaluated once, texts too, and the target's outputs for an observation are remembered until
-the target changes (`deduplicate.py`). On a device other than the CPU, a sample is sent in one copy, and reports are
+Samples of many gradient steps are drawn at once. Duplicates in a step's sample are evaluated once, texts too, and the
+target's outputs for an observation are remembered until the target changes (`deduplicate.py`). On a device other than the CPU, a sample is sent in one copy, and reports are
 read once per update. The host waits only for priorities and for intrinsic rewards, because the next sample needs them.
 The limit is a forward and backward pass of the policy over the distinct observations, a forward pass over those that
 follow, and Adam.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from envs.api import Chunk, EnvSpec
 from learner.algorithms import Algorithm, AlgorithmSetup, LearnerSetup
 from learner.algorithms.dqn.config import DQNConfig, check_dqn
-from learner.algorithms.dqn.deduplicate import Ids, Remembered, deduplicate, texts_of
+from learner.algorithms.dqn.deduplicate import Appearing, Ids, Remembered, deduplicate, texts_of
 from learner.batch import weigh
 from learner.checkpoint import Arrays, Checkpoint, part_of
 from learner.config import Configuration, own
@@ -37,8 +37,10 @@ from learner.optim.device import read, read_mean, send
 from learner.optim.precision import Halved, arithmetic, halves
 from learner.potentials import COLUMN as SHAPING
 from learner.store.columns import ReplayError
-from learner.store.replay import Replay, Sample, Walk
+from learner.store.replay import Replay, Rows, Sample, Walk
 
+MOST_DRAWN = 4096
+"""Rows sampled at once, of several gradient steps: sampling 64 rows takes a third as long as sampling 4096."""
 REPORT = ("losses/q", "losses/td_error", "policy/q_mean", "losses/gradient_norm", "losses/skipped")
 
 
@@ -58,7 +60,8 @@ class Counts:
 
 @dataclass
 class Drawn:
-    """A sample of B rows on the policy's device: U distinct observations; actions were taken in the first `own`."""
+    """What a gradient step learns from, B rows on the policy's device: U distinct observations; actions were taken in
+    the first `own`."""
 
     seen: dict[str, Tensor]  # [U, ...] inputs; a text field holds rows of `texts`
     texts: Tensor | None  # prepared, field by field
@@ -246,17 +249,29 @@ class DQN(Algorithm):
 
     def _steps(self, n: int, rate: float, env_steps: int) -> dict[str, float]:
         beta = self.dqn.beta + (1 - self.dqn.beta) * min(1.0, env_steps / self.config.env_steps)
-        reports = [self._step(rate, beta) for _ in range(n)]
+        # Priorities wait for the errors of the step before, intrinsic rewards learn from each step; pictures are large.
+        alone = self.replay.alpha or self.intrinsic.term or any(f.kind == "pixels" for f in self.policy.fields.values())
+        at_once = 1 if alone else max(1, MOST_DRAWN // self.size)
+        reports = list[NDArray[np.float64] | Tensor]()
+        while len(reports) < n:
+            steps = min(n - len(reports), at_once)
+            sample = self.sample(steps, beta)
+            reports += [self._step(rate, sample.row, drawn) for drawn in self.drawn(sample, steps)]
         means = dict(zip(REPORT, read_mean(reports).tolist(), strict=True))
         if means["losses/skipped"] == 1:
             raise FloatingPointError("no gradient of this update was finite; rewards or observations may not be")
         return means
 
-    def _step(self, rate: float, beta: float) -> NDArray[np.float64] | Tensor:
-        """One gradient step of size `rate`. Returns the numbers that `REPORT` names."""
+    def sample(self, steps: int, beta: float) -> Sample:
+        """What the next `steps` gradient steps learn from, one after the other, [steps * B]."""
         random = np.random.default_rng([self.seed, self.counts.updates, self.group.rank])
-        sample = self.replay.sample(self.size, random, self.config.discount, self.rewards, beta)
-        drawn = self.drawn(sample)
+        return self.replay.sample(steps * self.size, random, self.config.discount, self.rewards, beta)
+
+    def _step(self, rate: float, row: Rows, drawn: Drawn) -> NDArray[np.float64] | Tensor:
+        """One gradient step of size `rate`. Returns the numbers that `REPORT` names.
+
+        row: [B] in the replay, of what was drawn; only priorities need it.
+        """
         with arithmetic(self.half, self.device.type):
             loss, error, value = self.loss(drawn)
         mean = (drawn.numbers["weight"] * loss).mean()
@@ -270,7 +285,7 @@ class DQN(Algorithm):
         if self.copies:
             self.copies[0].refresh()
         if self.replay.alpha and (usable if self.adam.on_host else read(usable)):
-            self.replay.prioritise(sample.row, read(loss if self.q.atoms > 1 else error))
+            self.replay.prioritise(row, read(loss if self.q.atoms > 1 else error))
         self.counts.updates += 1
         if self.counts.updates % self.copy_every == 0:
             self._copy()
@@ -292,22 +307,41 @@ class DQN(Algorithm):
         worth: NDArray[np.float32] = np.clip(weigh(columns, weights) * scale, -clip, clip)
         return worth + weigh(whole | self.intrinsic.pay_walk(walk, self.replay), weights) * scale
 
-    def drawn(self, sample: Sample) -> Drawn:
-        """A deduplicated sample: each observation once, each text once, sent in one copy."""
-        unique_obs, (now, after), keys = deduplicate(self.policy.fields, [sample.obs, sample.following])
+    def drawn(self, sample: Sample, steps: int = 1) -> Iterator[Drawn]:
+        """A sample of several gradient steps, step by step: each observation once, each text once, sent in one copy."""
+        unique_obs, rows, keys = deduplicate(self.policy.fields, [sample.obs, sample.following])
         obs, ids = texts_of(self.policy.text_fields, unique_obs)
         seen = self.policy.inputs({name: torch.from_numpy(value) for name, value in obs.items()})
-        texts = self.policy.prepare([self.replay.texts[i] for each in ids for i in each.tolist()])
-        needed, place = np.unique(after, return_inverse=True)
-        keys = [keys[row] for row in needed.tolist()] if keys else []
-        numbers = {"now": now, "after": after, "needed": needed, "place": place}
-        numbers |= {name: getattr(sample, name) for name in ("action", "reward", "discount", "weight")}
-        given = {"seen": seen, "numbers": numbers, "texts": {} if texts is None else {"texts": texts}}
-        there = send({(part, name): x for part, own in given.items() for name, x in own.items()}, self.device)
-        found = {part: {name: there[part, name] for name in own} for part, own in given.items()}
-        own = int(now.max()) + 1
-        others = int(after.max()) >= own
-        return Drawn(found["seen"], found["texts"].get("texts"), ids, keys, own, others, found["numbers"])
+        every_id = np.concatenate([*ids, np.zeros(0, np.int32)])
+        texts = self.policy.prepare([self.replay.texts[i] for i in every_id.tolist()])
+        named, appearing = Appearing(len(every_id)), Appearing(len(next(iter(unique_obs.values()))))
+        for step in np.split(np.arange(len(sample.row)), steps):
+            distinct, (now, after) = appearing(rows[:, step])
+            needed, place = appearing(after)
+            # All observations of a single step are its own, in this order already.
+            mine = dict(seen) if steps == 1 else {name: value[distinct] for name, value in seen.items()}
+            used = list[NDArray[np.int64]]()
+            for name in self.policy.text_fields:
+                which, local = named(mine[name].numpy())
+                mine[name] = torch.from_numpy(local + sum(map(len, used)))
+                used.append(which)
+            numbers = {"now": now, "after": after, "needed": needed, "place": place}
+            numbers |= {name: getattr(sample, name)[step] for name in ("action", "reward", "discount", "weight")}
+            given = {"seen": mine, "numbers": numbers, "texts": {}}
+            if texts is not None:
+                given["texts"]["texts"] = texts[np.concatenate(used)]
+            there = send({(part, name): x for part, own in given.items() for name, x in own.items()}, self.device)
+            found = {part: {name: there[part, name] for name in own} for part, own in given.items()}
+            own = int(now.max()) + 1
+            yield Drawn(
+                found["seen"],
+                found["texts"].get("texts"),
+                [every_id[which] for which in used],
+                [keys[row] for row in distinct[needed].tolist()] if keys else [],
+                own,
+                int(after.max()) >= own,
+                found["numbers"],
+            )
 
     def loss(self, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:
         """For each of B rows: the loss, with gradient; the value's error and the value, without."""

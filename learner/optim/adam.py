@@ -53,10 +53,11 @@ class Adam:
         sizes = [len(gradient) for gradient in gradients]
         if sizes != self._sizes:
             whole = (each.numpy() for each in (self.parameters, self.mean, self.square))
-            self._sizes, self._parts = sizes, [*zip(*(np.split(each, np.cumsum(sizes)[:-1]) for each in whole))]
+            parts = (np.split(each, np.cumsum(sizes)[:-1]) for each in whole)
+            self._sizes, self._parts = sizes, [*zip(*parts, strict=True)]
         numbers = np.float32(factor), np.float32(scale), np.float32(root)
-        for part, gradient in zip(self._parts, gradients, strict=True):
-            _step(*part, gradient.numpy(), *numbers)
+        for (parameters, mean, square), gradient in zip(self._parts, gradients, strict=True):
+            _step(parameters, mean, square, gradient.numpy(), *numbers)
 
     def step_there(self, gradients: Sequence[Tensor], rate: float, divisor: Tensor, skipped: Tensor) -> None:
         """`step` on any device, where numbers about the gradient are tensors: it is divided by `divisor` [], in place,

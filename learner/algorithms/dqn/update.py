@@ -1,8 +1,10 @@
 """One rank of DQN: inserting, sampling, the gradient step, the target network.
 
 Samples of many gradient steps are drawn at once. Duplicates in a step's sample are evaluated once, texts too, and the
-target's outputs for an observation are remembered until the target changes (`deduplicate.py`). On a device other than the CPU, a sample is sent in one copy, and reports are
-read once per update. The host waits only for priorities and for intrinsic rewards, because the next sample needs them.
+target's outputs for an observation are remembered until the target changes (`deduplicate.py`). On a device other than
+the CPU, a sample is sent in one copy, and reports are read once per update. The host waits only for priorities and for
+intrinsic rewards, because the next sample needs them.
+
 The limit is a forward and backward pass of the policy over the distinct observations, a forward pass over those that
 follow, and Adam.
 """
@@ -40,7 +42,7 @@ from learner.store.columns import ReplayError
 from learner.store.replay import Replay, Rows, Sample, Walk
 
 MOST_DRAWN = 4096
-"""Rows sampled at once, of several gradient steps: sampling 64 rows takes a third as long as sampling 4096."""
+"""Most rows sampled at once, of several gradient steps: most of the time of sampling 64 rows is calling operations."""
 REPORT = ("losses/q", "losses/td_error", "policy/q_mean", "losses/gradient_norm", "losses/skipped")
 
 

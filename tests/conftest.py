@@ -9,6 +9,7 @@ import html
 import os
 
 import pytest
+from hypothesis import settings
 
 from cluster.metrics import sinks
 from cluster.report import plots
@@ -16,6 +17,8 @@ from envs import registry
 from learner.search import emitters
 from tests.cluster import browser
 
+settings.register_profile("untimed", deadline=None)  # on a busy machine, an example may take a second
+settings.load_profile("untimed")
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 SAID = {
     "browser": "tests look at pages through a browser and were left out: apt-get install chromium, and run them again",

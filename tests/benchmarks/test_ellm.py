@@ -242,7 +242,7 @@ def metrics(n, minibatch=64, per_step=16):
 def no_processes(monkeypatch):
     """Neither side takes time; what was asked of both is kept."""
     asked = {"ours": [], "theirs": []}
-
+    monkeypatch.setattr(ellm, "has_bfloat16", lambda: True)
     speeds = {"1": 32.0, "0": 64.0}  # by torch threads
 
     def run_ours(words, watch, timeout, kind="train"):
@@ -290,6 +290,14 @@ def test_rows_and_what_is_said_of_them(no_processes):
     assert report.rows[-1].note == "ours, seeds 1 to 3: 90 s, 30 s, 60 s; peer: 2.5 after 1200 s: it did not get there"
     of_text = [words for words in no_processes["ours"] if words == ellm.SETTINGS["text/minibatch_64"].ours()]
     assert len(of_text) == 2  # both rounds; the other number of threads was tried once
+
+
+def test_a_processor_without_bfloat16_times_each_setting_of_the_peer_once(no_processes, monkeypatch):
+    monkeypatch.setattr(ellm, "has_bfloat16", lambda: False)
+    match = ellm.Match("text/minibatch_64", ellm.SETTINGS["text/minibatch_64"], Options())
+    match._peer("published_loop")()
+    assert [words[words.index("--threads") + 1] for words in no_processes["theirs"]] == ["1", "0"]
+    assert not any("--bfloat16" in words for words in no_processes["theirs"])
 
 
 def test_quick_is_the_headlines(no_processes):

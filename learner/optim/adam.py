@@ -24,6 +24,9 @@ from learner.optim.device import read
 Array = NDArray[np.float32]
 
 DECAY_MEAN, DECAY_SQUARE = 0.9, 0.999
+LEAST, ZERO = np.float32(1e-30), np.float32(0)
+"""Moments below it are 0. They move nothing; but those of a parameter without gradient decay until the processor counts
+in denormal numbers, which takes twice as long."""
 TO_MEAN, TO_SQUARE, EPSILON = np.float32(1 - DECAY_MEAN), np.float32(1 - DECAY_SQUARE), np.float32(1e-5)
 
 
@@ -173,4 +176,5 @@ def _step(
         spread = square[i] + TO_SQUARE * (slope * slope - square[i])
         parameters[i] -= scale * average / (math.sqrt(spread) * root + EPSILON)
         # Written last: otherwise it would be read again, and the whole step would take almost twice as long.
-        mean[i], square[i] = average, spread
+        mean[i] = average if abs(average) > LEAST else ZERO
+        square[i] = spread if spread > LEAST else ZERO

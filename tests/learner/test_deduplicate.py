@@ -177,6 +177,27 @@ def test_observations_come_once_in_the_order_of_their_first_appearance():
     assert list(dict.fromkeys(flat)) == list(range(len(found["kind"])))
 
 
+@settings(max_examples=60)
+@given(rows=st.integers(1, 300), width=st.integers(1, 9), levels=st.integers(1, 300), seed=st.integers(0, 2**31))
+def test_equal_observations_have_one_number(rows, width, levels, seed):
+    value = np.random.default_rng(seed).integers(0, levels, (rows, width)).astype(np.int32)
+    found, numbers, keys = deduplicate({"told": Field("text", (width,))}, [{"told": value}])
+    place: dict[bytes, int] = {}
+    assert numbers[0].tolist() == [place.setdefault(row.tobytes(), len(place)) for row in value]
+    assert keys == list(place)
+    np.testing.assert_array_equal(found["told"][numbers[0]], value)
+
+
+def test_what_follows_in_many_steps_is_computed_ahead():
+    """Each step then only looks up the target's outputs, the same to the last bit."""
+    dqn, other = learner_of("sets of texts"), learner_of("sets of texts")
+    sample = sample_of(dqn, n=60)
+    made, alone = list(dqn.drawn(sample, 3)), list(other.drawn(sample, 1))
+    dqn.remembered._compute = None  # not called any more
+    theirs = [dqn.theirs(drawn)[drawn.numbers["place"]] for drawn in made]
+    assert torch.equal(torch.cat(theirs), other.theirs(alone[0])[alone[0].numbers["place"]])
+
+
 def test_pictures_are_all_taken_to_differ():
     parts = [{"picture": np.zeros((3, 4, 4, 1), np.uint8)}] * 2
     found, rows, keys = deduplicate({"picture": Field("pixels", (4, 4, 1))}, parts)
@@ -236,6 +257,24 @@ def test_nothing_is_remembered_of_a_target_that_is_no_more():
     after = dqn.loss(next(dqn.drawn(sample)))[0]
     assert not torch.allclose(before, after, atol=1e-4)
     torch.testing.assert_close(after, plain_loss(dqn, sample), atol=1e-5, rtol=1e-4)
+
+
+def test_moments_that_decay_to_nothing_are_nothing():
+    """In denormal numbers the processor counts several times as slowly."""
+    adam, gradient = Adam(torch.ones(4)), torch.tensor([1.0, 0.0, 1e-4, 1e-20])
+    adam.step([gradient], 1e-2)
+    assert (adam.mean[[0, 2]] > 0).all()
+    assert adam.square[0] > 0
+    assert adam.square[3] == 0
+    before = adam.parameters.clone()
+    for _ in range(1000):
+        adam.step([torch.zeros(4)], 1e-2)
+    assert (adam.mean == 0).all()
+    assert adam.square[0] > 0
+    assert adam.parameters[1] == before[1] == 1
+    moved = adam.parameters.clone()
+    adam.step([torch.zeros(4)], 1e-2)
+    assert torch.equal(adam.parameters, moved)
 
 
 def test_gradients_in_parts_make_the_step_of_their_whole():

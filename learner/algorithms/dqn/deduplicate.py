@@ -54,10 +54,42 @@ def deduplicate(
     if any(field.kind == "pixels" for field in fields.values()):
         return whole, np.arange(total).reshape(len(parts), -1), []
     seen = np.concatenate([value.reshape(total, -1).view(np.uint8) for value in whole.values()], 1)
-    place: dict[bytes, int] = {}
-    rows = np.array([place.setdefault(key, len(place)) for key in seen.view(f"V{seen.shape[1]}").ravel().tolist()])
-    first = np.unique(rows, return_index=True)[1]
-    return {name: value[first] for name, value in whole.items()}, rows.reshape(len(parts), -1), list(place)
+    rows, first = np.empty(total, np.int64), np.empty(total, np.int64)
+    first = first[: _distinct(seen, np.full(2 ** (2 * total).bit_length(), -1), rows, first)]
+    keys = seen[first].view(f"V{seen.shape[1]}").ravel().tolist()
+    return {name: value[first] for name, value in whole.items()}, rows.reshape(len(parts), -1), keys
+
+
+@compiled
+def _distinct(
+    rows: NDArray[np.uint8], table: NDArray[np.int64], number: NDArray[np.int64], first: NDArray[np.int64]
+) -> int:
+    """Number equal rows [N, bytes] alike, by first appearance. `number` and `first` are [N]; returns the numbers used.
+
+    table: -1, at least 2 N of them and a power of two. A row's number is at the first place free from its hash on.
+    """
+    found = 0
+    for i in range(len(rows)):
+        row, code = rows[i], np.uint64(14695981039346656037)
+        for byte in row:
+            code = (code ^ byte) * np.uint64(1099511628211)  # FNV-1a
+        place = np.int64((code ^ (code >> np.uint64(32))) & np.uint64(len(table) - 1))
+        while table[place] >= 0:
+            other = rows[first[table[place]]]
+            same = True
+            for k in range(len(row)):
+                if row[k] != other[k]:
+                    same = False
+                    break
+            if same:
+                break
+            place = (place + 1) & (len(table) - 1)
+        if table[place] < 0:
+            table[place] = found
+            first[found] = i
+            found += 1
+        number[i] = table[place]
+    return found
 
 
 def texts_of(names: Sequence[str], obs: Observation) -> tuple[Observation, Ids]:
@@ -128,7 +160,7 @@ class Remembered:
         self.kept: dict[tuple[int, int], Tensor] = {}
         self.rows: dict[bytes, int] = {}
         self.outputs = torch.zeros(0, self.q.actions, self.q.atoms)
-        self._by_row = hasattr(policy.network, "combine")
+        self.by_row = hasattr(policy.network, "combine")
 
     def forget(self) -> None:
         """Clear the cache: the policy has other weights, or ids mean other texts."""
@@ -143,7 +175,7 @@ class Remembered:
             seen: inputs [n, ...]; a text field holds rows of `ids`, field by field.
             keys: [n] of the observations; none if they are not comparable.
         """
-        if not keys or not self._by_row:
+        if not keys or not self.by_row:
             outputs: Tensor = self.q(*self.policy.features(seen, self.texts(ids)))
             return outputs.float()
         if len(self.rows) * self.outputs[:1].nbytes > MOST_BYTES:

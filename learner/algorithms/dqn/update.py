@@ -1,9 +1,10 @@
 """One rank of DQN: inserting, sampling, the gradient step, the target network.
 
-Samples of many gradient steps are drawn at once. Duplicates in a step's sample are evaluated once, texts too, and the
-target's outputs for an observation are remembered until the target changes (`deduplicate.py`). On a device other than
-the CPU, a sample is sent in one copy, and reports are read once per update. The host waits only for priorities and for
-intrinsic rewards, because the next sample needs them.
+Samples of many gradient steps are drawn at once (`drawn.py`). Duplicates in a step's sample are evaluated once, texts
+too, and the target's outputs for an observation are remembered until the target changes (`deduplicate.py`). Where the
+policy reads texts, its gradient is in closed form (`closed_form.py`). On a device other than the CPU, a sample is sent
+in one copy, and reports are read once per update. The host waits only for priorities and for intrinsic rewards, because
+the next sample needs them.
 
 The limit is a forward and backward pass of the policy over the distinct observations, a forward pass over those that
 follow, and Adam.
@@ -25,8 +26,10 @@ from torch import Tensor, nn
 
 from envs.api import Chunk, EnvSpec
 from learner.algorithms import Algorithm, AlgorithmSetup, LearnerSetup
+from learner.algorithms.dqn.closed_form import ClosedForm, suits
 from learner.algorithms.dqn.config import DQNConfig, check_dqn
-from learner.algorithms.dqn.deduplicate import Appearing, Ids, Remembered, deduplicate, texts_of
+from learner.algorithms.dqn.deduplicate import Remembered
+from learner.algorithms.dqn.drawn import Drawn, drawn_by_step
 from learner.batch import weigh
 from learner.checkpoint import Arrays, Checkpoint, part_of
 from learner.config import Configuration, own
@@ -35,7 +38,7 @@ from learner.models.config import visible
 from learner.models.policy import Policy
 from learner.models.q import project
 from learner.optim.adam import Adam, optimiser_step, side_by_side
-from learner.optim.device import read, read_mean, send
+from learner.optim.device import read, read_mean
 from learner.optim.precision import Halved, arithmetic, halves
 from learner.potentials import COLUMN as SHAPING
 from learner.store.columns import ReplayError
@@ -58,20 +61,6 @@ class Counts:
     decay_from: int = -1  # `seen` when epsilon began to fall, -1 before
     inserted: int = 0  # env steps of this rank
     reward: float = 0.0  # summed over the steps of this rank, columns by their weights
-
-
-@dataclass
-class Drawn:
-    """What a gradient step learns from, B rows on the policy's device: U distinct observations; actions were taken in
-    the first `own`."""
-
-    seen: dict[str, Tensor]  # [U, ...] inputs; a text field holds rows of `texts`
-    texts: Tensor | None  # prepared, field by field
-    ids: Ids  # of these texts, on the host
-    keys: list[bytes]  # of the distinct observations that follow, [needed]; none if they are not comparable
-    own: int  # the rest only follow an action, and need no gradient
-    others: bool  # whether there are such
-    numbers: dict[str, Tensor]  # [B] `now`, `after`: rows of `seen`; `place` of what follows in `needed`; the sample's
 
 
 class DQN(Algorithm):
@@ -147,6 +136,8 @@ class DQN(Algorithm):
             self.copies = [Halved(each, each.q.last) for each in (policy, self.target) if each.q is not None]
             self.learning, self.judging = (each.network for each in self.copies)
         self.moved = [p for layer in learning_layers(self.learning, dqn.fit) for p in layer.parameters()]
+        closed = dqn.fit == "train_all" and not self.half and suits(policy)
+        self.closed_form = ClosedForm(policy, double=dqn.double) if closed else None
         self.remembered = Remembered(self.judging, lambda text_id: self.replay.texts[text_id])
 
     # ---- in and out ---------------------------------------------------------------------------------------------
@@ -258,7 +249,8 @@ class DQN(Algorithm):
         while len(reports) < n:
             steps = min(n - len(reports), at_once)
             sample = self.sample(steps, beta)
-            reports += [self._step(rate, sample.row, drawn) for drawn in self.drawn(sample, steps)]
+            made = [*self.drawn(sample, steps)]  # side by side, it takes half as long as between the steps' products
+            reports += [self._step(rate, sample.row, drawn) for drawn in made]
         means = dict(zip(REPORT, read_mean(reports).tolist(), strict=True))
         if means["losses/skipped"] == 1:
             raise FloatingPointError("no gradient of this update was finite; rewards or observations may not be")
@@ -274,27 +266,37 @@ class DQN(Algorithm):
 
         row: [B] in the replay, of what was drawn; only priorities need it.
         """
-        with arithmetic(self.half, self.device.type):
-            loss, error, value = self.loss(drawn)
-        mean = (drawn.numbers["weight"] * loss).mean()
-        gradients: Sequence[Tensor] = torch.autograd.grad(mean, self.moved, materialize_grads=True)
-        if self.copies:  # norms and means of ranks are float32
-            for own, gradient in zip(self.owned, gradients, strict=True):
-                assert own.grad is not None
-                own.grad.copy_(gradient)
-            gradients = [self.gradient]
+        if self.closed_form:
+            away, means = self.closed_form(drawn, self.theirs(drawn))
+            gradients: Sequence[Tensor] = [self.gradient]
+        else:
+            with arithmetic(self.half, self.device.type):
+                loss, error, value = self.loss(drawn)
+            mean = (drawn.numbers["weight"] * loss).mean()
+            gradients = self._gradients(mean)
+            means = torch.stack([mean.detach(), error.abs().mean(), value.mean()])
+            away = loss if self.q.atoms > 1 else error
         norm, usable = optimiser_step(self.adam, gradients, self.group, self.config.gradient_clip, rate)
         if self.copies:
             self.copies[0].refresh()
         if self.replay.alpha and (usable if self.adam.on_host else read(usable)):
-            self.replay.prioritise(row, read(loss if self.q.atoms > 1 else error))
+            self.replay.prioritise(row, read(away))
         self.counts.updates += 1
         if self.counts.updates % self.copy_every == 0:
             self._copy()
-        report = [mean.detach(), error.abs().mean(), value.mean()]
         if not self.adam.on_host:
-            return torch.stack([*report, norm, (~usable).float()])
-        return np.array([*(float(read(each)) for each in report), norm, not usable])
+            return torch.stack([*means, norm, (~usable).float()])
+        return np.array([*read(means), norm, not usable])
+
+    def _gradients(self, mean: Tensor) -> Sequence[Tensor]:
+        """Of all that learns, in its order; of a copy in bfloat16, as float32: norms and means of ranks are."""
+        gradients: Sequence[Tensor] = torch.autograd.grad(mean, self.moved, materialize_grads=True)
+        if not self.copies:
+            return gradients
+        for parameter, gradient in zip(self.owned, gradients, strict=True):
+            assert parameter.grad is not None
+            parameter.grad.copy_(gradient)
+        return [self.gradient]
 
     def rewards(self, walk: Walk) -> NDArray[np.float32]:
         """Rewards of steps [B, n]: the weighted sum of columns, scaled and clipped, plus the unclipped columns.
@@ -310,40 +312,16 @@ class DQN(Algorithm):
         return worth + weigh(whole | self.intrinsic.pay_walk(walk, self.replay), weights) * scale
 
     def drawn(self, sample: Sample, steps: int = 1) -> Iterator[Drawn]:
-        """A sample of several gradient steps, step by step: each observation once, each text once, sent in one copy."""
-        unique_obs, rows, keys = deduplicate(self.policy.fields, [sample.obs, sample.following])
-        obs, ids = texts_of(self.policy.text_fields, unique_obs)
-        seen = self.policy.inputs({name: torch.from_numpy(value) for name, value in obs.items()})
-        every_id = np.concatenate([*ids, np.zeros(0, np.int32)])
-        texts = self.policy.prepare([self.replay.texts[i] for i in every_id.tolist()])
-        named, appearing = Appearing(len(every_id)), Appearing(len(next(iter(unique_obs.values()))))
-        for step in np.split(np.arange(len(sample.row)), steps):
-            distinct, (now, after) = appearing(rows[:, step])
-            needed, place = appearing(after)
-            # All observations of a single step are its own, in this order already.
-            mine = dict(seen) if steps == 1 else {name: value[distinct] for name, value in seen.items()}
-            used = list[NDArray[np.int64]]()
-            for name in self.policy.text_fields:
-                which, local = named(mine[name].numpy())
-                mine[name] = torch.from_numpy(local + sum(map(len, used)))
-                used.append(which)
-            numbers = {"now": now, "after": after, "needed": needed, "place": place}
-            numbers |= {name: getattr(sample, name)[step] for name in ("action", "reward", "discount", "weight")}
-            given = {"seen": mine, "numbers": numbers, "texts": {}}
-            if texts is not None:
-                given["texts"]["texts"] = texts[np.concatenate(used)]
-            there = send({(part, name): x for part, own in given.items() for name, x in own.items()}, self.device)
-            found = {part: {name: there[part, name] for name in own} for part, own in given.items()}
-            own = int(now.max()) + 1
-            yield Drawn(
-                found["seen"],
-                found["texts"].get("texts"),
-                [every_id[which] for which in used],
-                [keys[row] for row in distinct[needed].tolist()] if keys else [],
-                own,
-                int(after.max()) >= own,
-                found["numbers"],
-            )
+        """What each of the steps learns from."""
+
+        def ahead(*following: Any) -> None:
+            with arithmetic(self.half):
+                self.remembered(*following)
+
+        many = steps > 1 and self.remembered.by_row and self.device.type == "cpu"
+        return drawn_by_step(
+            sample, steps, self.policy, lambda text_id: self.replay.texts[text_id], ahead if many else None
+        )
 
     def loss(self, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:
         """For each of B rows: the loss, with gradient; the value's error and the value, without."""
@@ -355,10 +333,7 @@ class DQN(Algorithm):
         chosen = outputs[numbers["now"], numbers["action"]]  # [B, atoms]
         reward, discount, place = numbers["reward"], numbers["discount"], numbers["place"]
         with torch.no_grad():
-            if self.device.type == "cpu":
-                theirs = self.remembered(select(seen, numbers["needed"]), drawn.ids, drawn.keys)
-            else:
-                theirs = judge(self.target, seen, numbers["needed"], self.target.of_texts(drawn.texts, sizes))
+            theirs = self.theirs(drawn)
             if self.dqn.double:
                 best = self.q.mean(outputs).argmax(-1)
                 if drawn.others:  # otherwise every following one is known, and networks need a row
@@ -377,6 +352,13 @@ class DQN(Algorithm):
         else:
             loss = nn.functional.smooth_l1_loss(chosen.squeeze(-1), target, reduction="none")
         return loss, value - target, value
+
+    def theirs(self, drawn: Drawn) -> Tensor:
+        """The target's outputs [n, A, atoms] for the n distinct observations that follow, without gradient."""
+        seen, needed = drawn.seen, drawn.numbers["needed"]
+        if self.device.type == "cpu":
+            return self.remembered(select(seen, needed), drawn.ids, drawn.keys)
+        return judge(self.target, seen, needed, self.target.of_texts(drawn.texts, [*map(len, drawn.ids)]))
 
 
 def judge(policy: Policy, seen: Mapping[str, Tensor], which: slice | Tensor, texts: Tensor) -> Tensor:

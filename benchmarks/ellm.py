@@ -233,9 +233,9 @@ def replayed_per_step(rows: Rows, minibatch: int) -> float:
     return float(updates * minibatch / (last["env_steps"] - first["env_steps"]))
 
 
-def check(worlds: int = CHECKED_WORLDS, steps: int = CHECKED_STEPS) -> None:
+def check(worlds: int = CHECKED_WORLDS, steps: int = CHECKED_STEPS) -> int:
     """Both sides play the first `steps` steps of some seeds' first episodes with the same actions and the same oracle
-    of goals.
+    of goals. Returns how many steps of single worlds were compared.
 
     Raises:
         DifferentOutputs: at the first difference.
@@ -249,7 +249,7 @@ def check(worlds: int = CHECKED_WORLDS, steps: int = CHECKED_STEPS) -> None:
     random = np.random.default_rng(0)
     # Half of the actions come from these, so that events happen.
     apt = [place for place, event in enumerate(EVENTS) if event.name in SENSIBLE]
-    playing = np.ones(worlds, np.bool_)
+    playing, compared = np.ones(worlds, np.bool_), 0
     for step in range(steps):
         choices = random.choice(apt, worlds), random.integers(0, len(EVENTS), worlds)
         actions = np.where(random.random(worlds) < 0.5, *choices)
@@ -275,7 +275,9 @@ def check(worlds: int = CHECKED_WORLDS, steps: int = CHECKED_STEPS) -> None:
             paid = pay(achievement, told[i], achieved[i])
             assert_equal(f"{what} reward", round(float(reward[i]), 4), round(paid, 4))
             assert_equal(f"{what} end", bool(transition.terminated[i]), died)
+        compared += int(playing.sum())
         playing[transition.final_index] = False
+    return compared
 
 
 def to_4_achievements(options: Options) -> Report:

@@ -42,7 +42,7 @@ DISTRIBUTIONS = {"atoms": 51, "v_min": -1.0, "v_max": 1.0}
 
 def learner_of(world, chosen=None, autocast="none", **options):
     """A DQN that has heard of 8 envs x 32 steps, and whose target differs from its policy."""
-    env, env_options, policy, goals = WORLDS[world]
+    env, env_options, policy, goals = WORLDS[world] if isinstance(world, str) else world
     beside = {"goals": goals} if goals else {}
     spec = wrappers.seen(beside, envs.spec(env, **env_options))
     config = PolicyConfig(hidden=16, head="dueling", **policy, **chosen or {})

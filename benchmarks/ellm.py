@@ -291,7 +291,6 @@ def to_4_achievements(options: Options) -> Report:
             words = [
                 "experiment=ellm_crafter_small",
                 f"seed={seed}",
-                "cluster=inline",  # one process acts and learns in turn; an actor beside it would save a sixth
                 "learner.env_steps=2000000",
                 "learner.ppo.entropy_coefficient=0.01",  # most agents are there sooner, some never: hence the median
                 "evaluate.every=50000",

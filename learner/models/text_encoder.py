@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from learner.models import word_windows
 from learner.models.config import PolicyConfig
 from llm_service.embedding import MINILM_WIDTH, embed_one
 
@@ -59,6 +60,13 @@ class LearnedText(Words):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """int64 tokens [U, L] -> codes [U, width]."""
+        if tokens.device.type == "cpu" and self.window.weight.dtype == torch.float32:
+            window = self.window
+            return word_windows.read(self.embedding.weight, self.place.weight, window.weight, window.bias, tokens)
+        return self.plainly(tokens)
+
+    def plainly(self, tokens: Tensor) -> Tensor:
+        """`forward` by plain operations, on any device."""
         place = torch.arange(tokens.shape[1], device=tokens.device).clamp(max=PLACES - 1)
         silent = (tokens == PADDING).unsqueeze(-1)
         words = (self.embedding(tokens) + self.place(place)).masked_fill(silent, 0.0)

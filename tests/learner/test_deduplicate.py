@@ -14,7 +14,7 @@ import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor, wrappers
 from envs.api import Field
 from learner.algorithms.dqn import DQN, DQNConfig
-from learner.algorithms.dqn.deduplicate import Appearing, Remembered, deduplicate, texts_of
+from learner.algorithms.dqn.deduplicate import Remembered, deduplicate, texts_of
 from learner.algorithms.dqn.update import select
 from learner.config import LearnerConfig
 from learner.goals import GoalsConfig
@@ -135,16 +135,6 @@ def test_steps_that_are_drawn_together_learn_what_each_alone_would(world):
         assert drawn.keys == only.keys
         assert [sorted(ids) for ids in drawn.ids] == [sorted(ids) for ids in only.ids]
         torch.testing.assert_close(dqn.loss(drawn)[0], plain_loss(dqn, part), atol=1e-5, rtol=1e-4)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=3))
-def test_numbers_are_named_by_their_first_appearance(calls):
-    appearing = Appearing(10)
-    for numbers in calls:  # a call leaves nothing behind for the next
-        distinct, place = appearing(np.array(numbers, np.int64))
-        assert distinct.tolist() == list(dict.fromkeys(numbers))
-        assert distinct[place].tolist() == numbers
 
 
 @pytest.mark.parametrize("world", WORLDS)

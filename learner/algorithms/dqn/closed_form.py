@@ -22,6 +22,7 @@ from learner.algorithms.dqn.drawn import Drawn
 from learner.models.networks import texts
 from learner.models.policy import Policy
 from learner.models.q import Dueling
+from learner.models.rows import scatter
 from learner.models.text_encoder import FrozenMiniLM
 
 Array = NDArray[np.float32]
@@ -84,7 +85,7 @@ class ClosedForm:
             torch.mm(d_total.t(), rest, out=network.out[-1].grad)
         d_parts = torch.zeros(sum(sizes), network.width)
         for name in network.texts:
-            _scatter(seen[name][:own].reshape(own, -1).numpy(), d_total.numpy(), d_parts.numpy())
+            scatter(seen[name][:own].reshape(own, -1).numpy(), d_total.numpy(), d_parts.numpy())
         by_field = zip(torch.split(d_parts, sizes), torch.split(drawn.texts, sizes), network.out, strict=False)
         for d_part, code, weight in by_field:
             torch.mm(d_part.t(), code, out=weight.grad)
@@ -173,12 +174,3 @@ def _loss(
         away += size
         values += chosen
     return total / rows, away / rows, values / rows
-
-
-@compiled
-def _scatter(named: Places, d_total: Array, d_parts: Array) -> None:
-    for b in range(named.shape[0]):
-        for k in range(named.shape[1]):
-            to = d_parts[named[b, k]]
-            for i in range(d_total.shape[1]):
-                to[i] += d_total[b, i]

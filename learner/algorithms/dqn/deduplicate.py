@@ -4,8 +4,8 @@
                                                            ──> policy: numbers of each text ──> heads, for U rows
                                                            ──> frozen copy of it: outputs are remembered
 
-A sample may be of many gradient steps. It is deduplicated as a whole, which costs each of them little; `Appearing` then
-numbers what a step needs of it.
+A sample may be of many gradient steps. It is deduplicated as a whole, which costs each of them little; what a step
+needs of it is then numbered anew (`drawn.py`).
 
 Text environments repeat themselves: of 512 observations of Crafter some 150 are distinct, and they name 90 texts.
 Everything that follows is computed for these and then gathered. The limit is reading every byte of the observations
@@ -104,41 +104,6 @@ def texts_of(names: Sequence[str], obs: Observation) -> tuple[Observation, Ids]:
         ids.append(found)
         before += len(found)
     return named, ids
-
-
-class Appearing:
-    """Numbers, from 0 up to `n` - 1, by the order of their first appearance."""
-
-    def __init__(self, n: int) -> None:
-        self._place_of = np.full(n, -1)
-
-    def __call__(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The distinct ones of `numbers` [...] by first appearance, [U], and for each its place among them, [...]."""
-        flat = numbers.ravel()
-        distinct, place = np.empty_like(flat), np.empty_like(flat)
-        found = _appear(flat, self._place_of, distinct, place)
-        return distinct[:found], place.reshape(numbers.shape)
-
-
-@compiled
-def _appear(
-    numbers: NDArray[np.int64],
-    place_of: NDArray[np.int64],
-    distinct: NDArray[np.int64],
-    place: NDArray[np.int64],
-) -> int:
-    """`place_of` is -1 everywhere, before and after."""
-    found = 0
-    for i in range(len(numbers)):
-        number = numbers[i]
-        if place_of[number] < 0:
-            place_of[number] = found
-            distinct[found] = number
-            found += 1
-        place[i] = place_of[number]
-    for i in range(found):
-        place_of[distinct[i]] = -1
-    return found
 
 
 class Remembered:

@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.algorithms.dqn.deduplicate import Appearing, Ids, deduplicate, texts_of
+from learner.algorithms.dqn.deduplicate import Ids, deduplicate, texts_of
 from learner.models.policy import Policy
+from learner.models.rows import Appearing
 from learner.optim.device import send
 from learner.store.replay import Sample
 

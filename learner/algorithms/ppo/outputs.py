@@ -23,6 +23,7 @@ from torch import Tensor
 from learner.batch import Batch, arrays
 from learner.models.language.llm_policy import LanguagePolicy
 from learner.models.policy import Policy
+from learner.models.rows import Appearing
 from learner.optim.device import read, send
 from learner.optim.precision import arithmetic
 
@@ -125,7 +126,8 @@ class Outputs:
         columns: dict[str | None, NDArray[np.int64]] = {None: index}
         if batch.named and batch.texts is not None:
             named = {name: column[:-1].reshape(-1, *column.shape[2:])[index] for name, column in batch.named.items()}
-            used, rows = np.unique(np.concatenate([column.ravel() for column in named.values()]), return_inverse=True)
+            ids = np.concatenate([column.ravel() for column in named.values()])
+            used, rows = Appearing(len(batch.texts))(ids)
             parts = np.split(rows, np.cumsum([column.size for column in named.values()])[:-1])
             columns |= {name: part.reshape(named[name].shape) for name, part in zip(named, parts, strict=True)}
             there = send(columns | {"": used}, self.device)

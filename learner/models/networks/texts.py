@@ -23,6 +23,7 @@ from torch.nn.functional import linear
 from envs.api import EnvSpec, Field
 from learner.models.config import PolicyConfig
 from learner.models.policy import Observations
+from learner.models.rows import Appearing, sum_rows
 from learner.models.text_encoder import code_width
 
 NUMBERS = "all numbers"  # the inputs' key of everything but texts; no field has this name
@@ -61,16 +62,20 @@ class Network(nn.Module):
 
     def forward(self, obs: Observations, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs [B, ...] (texts as row indices into `codes` [U, width of a code]) -> features [B, hidden]."""
+        if codes.device.type == "cpu":
+            sizes, chosen, places = list[int](), list[Tensor](), dict[str, Tensor]()
+            for name in self.texts:
+                used, rows = Appearing(len(codes))(obs[name].numpy())
+                places[name] = torch.from_numpy(rows + sum(sizes))
+                chosen.append(codes[torch.from_numpy(used)])
+                sizes.append(len(used))
+            return self.combine({**obs, **places}, self.of_texts(torch.cat(chosen) if chosen else codes, sizes))
         total = self._of_rest(obs)
         for out, name in zip(self.out, self.texts, strict=False):  # the last is of the rest
             if obs[name].dim() > 1:  # a set [B, K]
                 total = total + linear(codes[obs[name]].sum(1), out)
-                continue
-            if codes.device.type != "cpu":  # finding the named codes would make the host wait
+            else:  # finding the named codes would make the host wait
                 total = total + linear(codes, out).index_select(0, obs[name])
-                continue
-            named, row = torch.unique(obs[name], return_inverse=True)
-            total = total + linear(codes.index_select(0, named), out).index_select(0, row)
         features = torch.relu(total)
         return features, features
 
@@ -85,7 +90,7 @@ class Network(nn.Module):
         total = self._of_rest(obs)
         if self.texts:
             named = torch.cat([obs[name].reshape(len(obs[name]), -1) for name in self.texts], 1)
-            total = total + nn.functional.embedding_bag(named, texts, mode="sum")
+            total = total + sum_rows(texts, named)
         features = torch.relu(total)
         return features, features
 

@@ -26,7 +26,9 @@ def make(setup: ActorSetup, caller: str) -> TorchPlayer:
 class TorchPlayer(LogitsPlayer):
     """A policy that only acts: weights by version, and what depends on a text alone computed once per version.
 
-    With `alone`, texts are computed one by one, so the last bits of their parts do not depend on the rest of a batch.
+    After a new version, the texts that the last one read are computed together, when the first is needed: most come
+    again. With `alone`, texts are computed one by one, so the last bits of their parts do not depend on the rest of a
+    batch.
     A policy with action values explores without a pass of the network (`act`).
     """
 
@@ -40,7 +42,8 @@ class TorchPlayer(LogitsPlayer):
     def _begin(self) -> None:
         """Forget the texts of the envs before: those of others have different ids."""
         self._parts = [torch.zeros(0, self.policy.text_width) for _ in self.text_fields]
-        self._known = np.zeros((len(self.text_fields), 0), np.bool_)
+        none = np.zeros((len(self.text_fields), 0), np.bool_)  # [F, texts]
+        self._known, self._read, self._awaited = none, none.copy(), none.copy()  # read by this version, by the last one
 
     def load(self, weights: Weights | None, version: int) -> None:
         if version != self.version:
@@ -48,6 +51,7 @@ class TorchPlayer(LogitsPlayer):
             set_weights(self.policy, weights)
             self.version = version
             self._known[:] = False
+            self._awaited, self._read = self._read, np.zeros_like(self._read)
 
     def begin(self, env: DenseEnv, seeds: NDArray[np.int64] | None = None) -> NDArray[Any] | None:
         self.env = env
@@ -109,10 +113,15 @@ class TorchPlayer(LogitsPlayer):
         known = len(self.env.texts)
         if known > self._known.shape[1]:
             more = max(64, 2 * known) - self._known.shape[1]
-            self._known = np.pad(self._known, ((0, 0), (0, more)))
+            grown = (np.pad(of, ((0, 0), (0, more))) for of in (self._known, self._read, self._awaited))
+            self._known, self._read, self._awaited = grown
             self._parts = [torch.cat([part, part.new_zeros(more, part.shape[1])]) for part in self._parts]
+        self._read[field, ids] = True
         if self._known[field, ids].all():
             return
+        if not self.alone:
+            ids = np.concatenate([ids, np.flatnonzero(self._awaited[field]).astype(np.int32)])
+            self._awaited[field] = False
         ids = np.unique(ids)
         new = ids[~self._known[field, ids]]
         for group in np.split(new, len(new)) if self.alone else [new]:

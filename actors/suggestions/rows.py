@@ -27,8 +27,10 @@ def wider(table: NDArray[Any], columns: int) -> NDArray[Any]:
 
 
 def filled(goals: Rows, columns: int) -> Rows:
-    """Goals [N, K] in at least this many columns; new entries are no goal."""
-    missing = max(0, columns - goals.shape[1])
+    """Goals [N, K] in at least this many columns; new entries are no goal. With enough of them, `goals` itself."""
+    missing = columns - goals.shape[1]
+    if missing <= 0:  # padding by nothing takes as long as padding
+        return goals
     result: Rows = np.pad(goals, ((0, 0), (0, missing)), constant_values=NONE)
     return result
 

@@ -11,6 +11,7 @@ import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor, players
 from actors.collect import Collector, Share, collect_seeds
 from actors.players import Player
+from actors.players.policy import TorchPlayer
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
 from learner.parts import CollectConfig
@@ -155,3 +156,35 @@ def test_a_twin_has_the_weights_and_leaves_training_as_it_is():
         expected, found = undisturbed.rollout(weights, 1)[1], actor.rollout(weights, 1)[1]
         np.testing.assert_array_equal(expected.action, found.action)
         assert len(actor.evaluate(weights, 1, seeds, "policy", False, 0).episodes) == 4
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_what_the_last_weights_read_is_computed_at_once_for_new_ones(alone):
+    world = envs.make("crafter/Text", 4)
+    config = PolicyConfig(network="texts", hidden=8)
+    policy = build_policy(config, world.env_spec, 0)
+    player, calls = TorchPlayer(policy, alone), list[list[int]]()
+    real = policy.of_texts
+    policy.of_texts = lambda prepared, sizes: calls.append(list(sizes)) or real(prepared, sizes)
+    obs, random = world.begin(np.arange(4)), np.random.default_rng(0)
+    seen = [obs, *(world.advance(random.integers(0, 139, 4)).obs for _ in range(30))]
+    player.begin(world)
+    told = []
+    for version in (1, 2):
+        player.load(get_weights(build_policy(config, world.env_spec, version)), version)
+        calls.clear()
+        fresh = TorchPlayer(build_policy(config, world.env_spec, version), alone)
+        fresh.begin(world)
+        for one in seen:
+            for found, expected in zip(player.step(one)[:2], fresh.step(one)[:2], strict=True):
+                np.testing.assert_allclose(found, expected, rtol=0 if alone else 1e-4, atol=0 if alone else 1e-6)
+        told.append(calls.copy())
+    first, second = told
+    assert np.sum(first, 0).tolist() == np.sum(second, 0).tolist()  # every text once, by either weights
+    assert len(second) == (len(first) if alone else len(policy.text_fields))
+    assert len(first) > len(policy.text_fields)
+    for version in (3, 4):  # what only weights before the last ones read is not carried along
+        player.load(get_weights(build_policy(config, world.env_spec, version)), version)
+        calls.clear()
+        player.step(seen[0])
+    assert np.sum(calls) == sum(len(np.unique(seen[0][name])) for name in policy.text_fields)

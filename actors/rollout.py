@@ -239,6 +239,7 @@ class RolloutActor:
             versions=versions if (versions != version).any() else None,
             group=self.setup.actors.group,
             written=record.answers(),
+            embedded=self.player.embedded(texts),
         )
 
     def _state(self) -> dict[str, NDArray[Any]]:

@@ -28,6 +28,7 @@ from learner.models.weights import Weighted, Weights, assert_same_shapes, get_we
 from learner.optim.collective import Group
 from learner.optim.device import device, settle
 from learner.optim.gpu import readings
+from llm_service.embedding import remember
 
 __all__ = ["Learner", "Weights", "assert_of_shape", "build_policy", "get_weights", "set_weights"]
 
@@ -111,6 +112,10 @@ class Learner:
         """
         self._writer.check()
         began = time.perf_counter()
+        for chunk in chunks:
+            if chunk.embedded:
+                hashes, vectors = chunk.embedded
+                remember((chunk.texts[key] for key in hashes.tolist()), vectors)
         report = self.algorithm.learn(version, env_steps, chunks)
         mean = float(np.mean([version - chunk.mean_version for chunk in chunks]))
         report |= {"policy/lag_mean": mean, "policy/lag_max": max(version - chunk.version for chunk in chunks)}

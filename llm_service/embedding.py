@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -98,6 +98,9 @@ def _minilm() -> Encoder:
     return Encoder(minilm_folder())
 
 
+_given: dict[str, NDArray[np.float32]] = {}
+
+
 @functools.lru_cache(maxsize=100_000)
 def embed_one(text: str) -> NDArray[np.float32]:
     """Unit-length MiniLM embedding of one text, float32 [384], cached in this process.
@@ -107,9 +110,17 @@ def embed_one(text: str) -> NDArray[np.float32]:
     Raises:
         EmbedderMissing: the model package is not installed.
     """
-    vector: NDArray[np.float32] = _minilm().encode([text])[0]
+    vector: NDArray[np.float32] = _given.pop(text) if text in _given else _minilm().encode([text])[0]
     vector.setflags(write=False)  # the cache returns the array itself
     return vector
+
+
+def remember(texts: Iterable[str], vectors: NDArray[np.float32]) -> None:
+    """Let `embed_one` return for these texts what it returned in another process, [N, 384]; known ones stay."""
+    for text, vector in zip(texts, vectors, strict=True):
+        _given[text] = vector.copy()
+        embed_one(text)
+        _given.pop(text, None)
 
 
 class EmbeddingBackend(Backend):

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -85,6 +85,11 @@ class Player:
     def value(self, obs: Observation, state: NDArray[Any] | None) -> NDArray[np.float32]:
         """Values [B] of any observations [B, ...], which no action follows."""
         return np.zeros(len(next(iter(obs.values()))), np.float32)
+
+    def embedded(self, texts: Mapping[int, str]) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
+        """Of texts by hash, those that were not asked for before: their hashes [E] and embeddings [E, 384]. None: this
+        player has no frozen encoder."""
+        return None
 
     def observe(self, transition: Transition) -> None:
         """The results of the last actions; `final_index` gives the envs whose episodes have ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from actors.players import Acted, LogitsPlayer, Step
 from envs.api import DenseEnv, Observation
 from learner.group import Weights, build_policy, set_weights
 from learner.models.policy import Policy
+from learner.models.text_encoder import MOST_EMBEDDED, FrozenMiniLM
+from llm_service.embedding import MINILM_WIDTH, embed_one
 
 if TYPE_CHECKING:
     from actors.setup import ActorSetup
@@ -37,6 +40,7 @@ class TorchPlayer(LogitsPlayer):
         self.policy, self.alone = policy.eval(), alone
         self.fields, self.text_fields = policy.fields, policy.text_fields
         self.version = -1
+        self._sent = set[int]()  # hashes of texts
         self._begin()
 
     def _begin(self) -> None:
@@ -85,6 +89,19 @@ class TorchPlayer(LogitsPlayer):
         return (
             super().value(obs, state) if self.policy.q is None else np.zeros(len(next(iter(obs.values()))), np.float32)
         )
+
+    def embedded(self, texts: Mapping[int, str]) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
+        """As `Player`. It has embedded most of them, those that it read; an actor has the time for the others."""
+        if not isinstance(self.policy.text, FrozenMiniLM):
+            return None
+        if len(self._sent) > MOST_EMBEDDED:
+            self._sent.clear()
+        new = sorted(texts.keys() - self._sent)
+        self._sent.update(new)
+        vectors = np.zeros((len(new), MINILM_WIDTH), np.float32)
+        for vector, key in zip(vectors, new, strict=True):
+            vector[:] = embed_one(texts[key])
+        return np.array(new, np.int64), vectors
 
     @torch.no_grad()
     def step(self, obs: Observation, state: NDArray[Any] | None = None) -> Step:

@@ -250,6 +250,8 @@ class Chunk:
     texts: dict[int, str]  # hash -> text, every one that obs and final_obs name
     llm_status: NDArray[np.uint8]  # [T, N] how a language model's answer was had; 0: none was asked for
     # what is not always there
+    embedded: tuple[NDArray[np.int64], NDArray[np.float32]] | None = None  # texts that this actor names for the first
+    # time: hashes [E] and embeddings [E, 384], so that no learner computes them again; None: the policy has no encoder
     written: Written | None = None  # the answers of a policy that writes; None of any other
     versions: NDArray[np.int64] | None = None  # [T] of the oldest weights in each step, if they changed in between
     group: int = 1  # so many neighbouring envs played equal episodes, which began in this chunk; 1: each its own

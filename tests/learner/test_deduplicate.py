@@ -15,7 +15,6 @@ from actors import ActorsConfig, ActorSetup, RolloutActor, wrappers
 from envs.api import Field
 from learner.algorithms.dqn import DQN, DQNConfig
 from learner.algorithms.dqn.deduplicate import Remembered, deduplicate, texts_of
-from learner.algorithms.dqn.update import select
 from learner.config import LearnerConfig
 from learner.goals import GoalsConfig
 from learner.group import build_policy, get_weights
@@ -230,11 +229,11 @@ def test_what_is_remembered_of_an_observation_does_not_depend_on_its_company(wor
     with arithmetic(half):
         for each in drawn:
             dqn.remembered.forget()
-            alone.append(dqn.remembered(select(each.seen, each.numbers["needed"]), each.ids, each.keys))
+            alone.append(dqn.remembered(each.seen, each.numbers["needed"], each.ids, each.keys))
         dqn.remembered.forget()
         for each, outputs in zip(drawn, alone, strict=True):  # from the second on, some are remembered
             before = len(dqn.remembered.rows)
-            assert torch.equal(dqn.remembered(select(each.seen, each.numbers["needed"]), each.ids, each.keys), outputs)
+            assert torch.equal(dqn.remembered(each.seen, each.numbers["needed"], each.ids, each.keys), outputs)
             assert len(dqn.remembered.rows) < before + len(each.keys) or not before
             assert bool(dqn.remembered.rows) == (world == "sets of texts"), "film shares work among rows"
 

@@ -133,21 +133,23 @@ class Remembered:
         self.rows.clear()
 
     @torch.no_grad()
-    def __call__(self, seen: Mapping[str, Tensor], ids: Ids, keys: Sequence[bytes]) -> Tensor:
+    def __call__(self, seen: Mapping[str, Tensor], which: Tensor, ids: Ids, keys: Sequence[bytes]) -> Tensor:
         """Outputs [n, A, atoms] for observations.
 
         Args:
-            seen: inputs [n, ...]; a text field holds rows of `ids`, field by field.
+            seen: inputs [U, ...]; a text field holds rows of `ids`, field by field.
+            which: int64 [n] of these inputs.
             keys: [n] of the observations; none if they are not comparable.
         """
         if not keys or not self.by_row:
-            outputs: Tensor = self.q(*self.policy.features(seen, self.texts(ids)))
+            inputs = {name: value[which] for name, value in seen.items()}
+            outputs: Tensor = self.q(*self.policy.features(inputs, self.texts(ids)))
             return outputs.float()
         if len(self.rows) * self.outputs[:1].nbytes > MOST_BYTES:
             self.rows.clear()
         new = [place for place, key in enumerate(keys) if key not in self.rows]
         if new:
-            rows = torch.tensor(new)
+            rows = which[torch.tensor(new)]
             outputs = self._compute({name: value[rows] for name, value in seen.items()}, self.texts(ids))
             until = len(self.rows) + len(new)
             if until > len(self.outputs):

@@ -19,7 +19,7 @@ from learner.models.rows import Appearing
 from learner.optim.device import send
 from learner.store.replay import Sample
 
-Ahead = Callable[[dict[str, Tensor], Ids, list[bytes]], None]
+Ahead = Callable[[dict[str, Tensor], Tensor, Ids, list[bytes]], None]
 """Takes the arguments of `Remembered`."""
 
 
@@ -52,7 +52,7 @@ def drawn_by_step(
     texts = policy.prepare([text(i) for i in every_id.tolist()])
     if ahead and keys:
         following = np.unique(rows[1])
-        ahead({name: value[following] for name, value in seen.items()}, ids, [keys[row] for row in following.tolist()])
+        ahead(seen, torch.from_numpy(following), ids, [keys[row] for row in following.tolist()])
     named, appearing = Appearing(len(every_id)), Appearing(len(next(iter(unique_obs.values()))))
     for step in np.split(np.arange(len(sample.row)), steps):
         distinct, (now, after) = appearing(rows[:, step])

@@ -357,7 +357,7 @@ class DQN(Algorithm):
         """The target's outputs [n, A, atoms] for the n distinct observations that follow, without gradient."""
         seen, needed = drawn.seen, drawn.numbers["needed"]
         if self.device.type == "cpu":
-            return self.remembered(select(seen, needed), drawn.ids, drawn.keys)
+            return self.remembered(seen, needed, drawn.ids, drawn.keys)
         return judge(self.target, seen, needed, self.target.of_texts(drawn.texts, [*map(len, drawn.ids)]))
 
 

@@ -29,9 +29,10 @@ def make(setup: ActorSetup, caller: str) -> TorchPlayer:
 class TorchPlayer(LogitsPlayer):
     """A policy that only acts: weights by version, and what depends on a text alone computed once per version.
 
-    After a new version, the texts that the last one read are computed together, when the first is needed: most come
-    again. With `alone`, texts are computed one by one, so the last bits of their parts do not depend on the rest of a
-    batch.
+    What the last version read mostly comes again, so a new one computes it all when it needs the first text: one call
+    for a hundred texts takes as long as a few for one each. With `alone`, texts are computed one by one, so the last
+    bits of their parts do not depend on the rest of a batch.
+
     A policy with action values explores without a pass of the network (`act`).
     """
 
@@ -47,7 +48,8 @@ class TorchPlayer(LogitsPlayer):
         """Forget the texts of the envs before: those of others have different ids."""
         self._parts = [torch.zeros(0, self.policy.text_width) for _ in self.text_fields]
         none = np.zeros((len(self.text_fields), 0), np.bool_)  # [F, texts]
-        self._known, self._read, self._awaited = none, none.copy(), none.copy()  # read by this version, by the last one
+        self._known, self._read = none, none.copy()  # by this version: what it has computed, and what it was asked for
+        self._awaited = none.copy()  # what the last version read, until this one has computed it
 
     def load(self, weights: Weights | None, version: int) -> None:
         if version != self.version:
@@ -91,7 +93,8 @@ class TorchPlayer(LogitsPlayer):
         )
 
     def embedded(self, texts: Mapping[int, str]) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
-        """As `Player`. It has embedded most of them, those that it read; an actor has the time for the others."""
+        """As `Player`. Most were embedded when they were read; those that were played past at random are embedded here,
+        since a learner of action values has less time than its actors."""
         if not isinstance(self.policy.text, FrozenMiniLM):
             return None
         if len(self._sent) > MOST_EMBEDDED:

@@ -99,6 +99,7 @@ def _minilm() -> Encoder:
 
 
 _given: dict[str, NDArray[np.float32]] = {}
+"""What `embed_one` takes instead of computing it: only while `remember` calls it, so that there is one cache."""
 
 
 @functools.lru_cache(maxsize=100_000)

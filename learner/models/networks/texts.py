@@ -74,7 +74,7 @@ class Network(nn.Module):
         for out, name in zip(self.out, self.texts, strict=False):  # the last is of the rest
             if obs[name].dim() > 1:  # a set [B, K]
                 total = total + linear(codes[obs[name]].sum(1), out)
-            else:  # finding the named codes would make the host wait
+            else:  # of all codes: to find those that are named, the host would have to wait
                 total = total + linear(codes, out).index_select(0, obs[name])
         features = torch.relu(total)
         return features, features

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from envs.api import Chunk, EnvSpec
 from learner import checkpoint
@@ -54,9 +56,20 @@ def payload_size(config: PolicyConfig, spec: EnvSpec) -> int:
     if config.network == LANGUAGE_MODEL:
         policy: Weighted = parts_without_numbers(config, spec)
     else:
-        with torch.device("meta"):
+        with torch.device("meta"), _Unfilled():
             policy = Policy(config, spec)
     return sum(value.nbytes for value in policy.payload().values())
+
+
+class _Unfilled(TorchFunctionMode):
+    """Tensors without numbers are neither drawn nor copied: PyTorch would import its compiler for that, 2 s."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        if func is Tensor.clone:
+            return args[0].new_empty(args[0].shape)
+        drawn = getattr(func, "__module__", "") == nn.init.__name__
+        return named["tensor"] if drawn else func(*args, **named)
 
 
 class Learner:

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ from llm_service.backends.transformers.folder import fingerprint
 from llm_service.config import Part
 from llm_service.errors import BackendError, Unsupported, UsageError
 from llm_service.records import Call, Reply, Verb
+
+if TYPE_CHECKING:
+    from llm_service.minilm import MiniLM
 
 MINILM_WIDTH = 384
 
@@ -52,11 +56,7 @@ def minilm_folder() -> str:
 
 
 class Encoder:
-    """A frozen sentence encoder: mean of the last hidden states, scaled to unit length.
-
-    Attributes:
-        model: the transformer itself, for inputs other than texts.
-    """
+    """A frozen sentence encoder of any architecture: mean of the last hidden states, scaled to unit length."""
 
     def __init__(self, folder: str, device: str = "cpu") -> None:
         import torch
@@ -94,8 +94,10 @@ class Encoder:
 
 
 @functools.cache
-def _minilm() -> Encoder:
-    return Encoder(minilm_folder())
+def _minilm(device: str = "cpu") -> MiniLM:
+    from llm_service.minilm import MiniLM  # imports PyTorch
+
+    return MiniLM(Path(minilm_folder()), device)
 
 
 _given: dict[str, NDArray[np.float32]] = {}
@@ -140,10 +142,9 @@ class EmbeddingBackend(Backend):
         self._thread = ThreadPoolExecutor(1, "embedding")
 
     @functools.cached_property
-    def _encoder(self) -> Encoder:
-        if self._config.folder or self._config.device != "cpu":
-            return Encoder(self._config.folder or minilm_folder(), self._config.device)
-        return _minilm()
+    def _encoder(self) -> Encoder | MiniLM:
+        folder, device = self._config.folder, self._config.device
+        return Encoder(folder, device) if folder else _minilm(device)
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
         texts = [call.turns[0][1] for call in calls]

@@ -287,11 +287,13 @@ class Goals(Wrapper):
         situations = self._situations()
         known = len(self.texts)
         self._answer_of, self._asked = grown(self._answer_of, known), grown(self._asked, known)
-        new = np.unique(situations[~self._asked[situations]])
+        # In an evaluation, an env plays on when its episode is over: nobody needs answers there, and they cost money.
+        needed = situations[self.env.counted]
+        new = np.unique(needed[~self._asked[needed]])
         self._asked[new] = True
         if len(new):
             self._suggestions.ask(self.texts.texts(new))
-        waits = self._when_away in ("wait", "stop") and not self._answer_of[situations].all()
+        waits = self._when_away in ("wait", "stop") and not self._answer_of[needed].all()
         for situation, goals in (self._suggestions.wait() if waits else self._suggestions.poll()).items():
             self._learn(situation, goals)
         row = self._answer_of[situations]

@@ -87,6 +87,8 @@ def _make_token(folder: Path) -> str:
         "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
         "RAY_USAGE_STATS_ENABLED": "0",
         SEES_NONE: "1",
+        # A process for each core, started in advance, that no role can use: its environment is another one.
+        "RAY_prestart_worker_first_driver": "0",
     }
     # Ray's own is 15: the kernel would give the controller as much weight as 28 actors, which wait while it computes.
     os.environ.setdefault("RAY_worker_niceness", "0")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
@@ -125,6 +126,8 @@ class Engine(ActingStage):
                 teed.begin(self.given, self.place, account.states)
             start_s = self.config.cluster.start_timeout_s
             self.crew = Crew(self.backend, self.config.actors, setup, account.states, start_s, self._actor_failed)
+        if self.config.evaluate.every:
+            import_module("scipy.stats")  # while the roles start: at the first look, everything would wait for it
         if checkpoint is not None:
             self.weights = self.learner.call("restore", checkpoint.path)
         elif initial is not None:

@@ -131,6 +131,25 @@ def test_without_novelty_a_goal_pays_whenever_it_is_reached(told):
     np.testing.assert_array_equal(sums, [[1] * 4, [6] * 4])
 
 
+def test_nothing_is_asked_where_an_evaluations_episode_is_over():
+    """Such envs play on, in situations that nobody needs to know about."""
+    env = world()
+    client = LLMClient(lambda situation: answer("collect sapling"))
+    goals = by_model(env, client)
+    still = np.zeros(env.num_envs, np.int64)
+    env.counted[1:] = False
+    del client.asked[:]
+    seen = set()
+    for _ in range(40):
+        goals.advance(still)
+        seen.add(env.texts[int(goals.situations()[0])])
+    assert set(client.asked) <= seen
+    assert goals.status[0] == ANSWERED
+    env.counted[:] = True
+    goals.advance(still)
+    assert (goals.status == ANSWERED).all()
+
+
 def test_a_goal_in_other_words_is_paid_by_its_likeness():
     env = world(1, success="any")
     goals = by_model(env, LLMClient(lambda _: answer("drink the water", "chop cow", "place a stone", "sing")))

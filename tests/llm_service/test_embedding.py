@@ -57,7 +57,7 @@ def test_code_that_comes_with_weights_is_not_run_whatever_is_answered(tmp_path, 
 
 
 def test_a_missing_package_is_said_at_once_and_not_tried_again(monkeypatch):
-    def missing():
+    def missing(device):
         raise embedding.EmbedderMissing("pip install it")
 
     monkeypatch.setattr(embedding, "_minilm", missing)
@@ -65,7 +65,7 @@ def test_a_missing_package_is_said_at_once_and_not_tried_again(monkeypatch):
         asyncio.run(EmbeddingBackend(EmbeddingConfig()).answer([CALL]))
 
 
-def test_a_text_is_embedded_in_float32_whatever_its_asker_multiplies():
+def test_any_encoder_multiplies_in_float32_whatever_its_asker_does():
     encode = embedding.Encoder(embedding.minilm_folder()).encode
     plain = encode(["place table"])
     with torch.autocast("cpu", torch.bfloat16):

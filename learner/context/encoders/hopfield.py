@@ -14,6 +14,7 @@ once. The limit is MiniLM, 22 million operations per step of a window, and 47 mi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,7 +26,8 @@ from learner.context.config import RetrieveConfig, SequenceConfig
 from learner.context.encoders.merged import Merged, projection
 from learner.models.sequence.history_steps import HistoryShape, StepInputs
 from learner.optim.device import device
-from llm_service.embedding import MINILM_WIDTH, Encoder, minilm_folder
+from llm_service.embedding import MINILM_WIDTH, minilm_folder
+from llm_service.minilm import MiniLM
 
 BLOCK = 16
 """Steps that are mapped together, always as many, so that the bits of a mix do not depend on the batch."""
@@ -54,9 +56,8 @@ class Hopfield:
         self.pool, self._beta = retrieve.pool, retrieve.beta
         self.merged = Merged(shape, sequence.bins, largest, sequence.reward_scale)
         self._device = device(sequence.device, "method.sequence.device")
-        self._model = Encoder(minilm_folder(), self._device.type).model.requires_grad_(False)
-        self._words: Tensor = self._model.get_input_embeddings().weight
-        self._directions = normalize(self._words)
+        self._model = MiniLM(Path(minilm_folder()), self._device.type)
+        self._directions = normalize(self._model.words)
         self._projection = projection(self.merged.size, self.width, retrieve.projection).to(self._device)
         self._place: dict[bytes, int] = {}  # row of each known step among the mixes
         self._mixes = torch.zeros(0, self.width, device=self._device)
@@ -85,8 +86,8 @@ class Hopfield:
             distinct, places = torch.unique(steps.flatten(0, 1), dim=0, return_inverse=True)
             windows, which = torch.unique(places.view(len(own), size), dim=0, return_inverse=True)
             mixes = self._known(distinct)
-            hidden = (self._model(inputs_embeds=mixes[part.to(self._device)]) for part in torch.split(windows, WINDOWS))
-            means = torch.cat([part.last_hidden_state.mean(1) for part in hidden])
+            parts = (mixes[part.to(self._device)] for part in torch.split(windows, WINDOWS))
+            means = torch.cat([self._model.read(part).mean(1) for part in parts])
             vectors[own.to(self._device)] = means[which.to(self._device)]
         return vectors
 
@@ -97,7 +98,7 @@ class Hopfield:
 
     def _mix(self, block: Tensor) -> Tensor:
         cosines = normalize(block @ self._projection.T) @ self._directions.T
-        return (self._beta * cosines).softmax(1) @ self._words
+        return (self._beta * cosines).softmax(1) @ self._model.words
 
     def _known(self, distinct: Tensor) -> Tensor:
         """`mix` of distinct merged steps [n, size]; new ones are computed and cached."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ class RolloutActor:
         self.phase = "start"
         self._done = defaultdict(float, dict.fromkeys(("steps", "rollouts", "episodes"), 0.0))  # for `numbers`
         self.setup, self.index, self.incarnation = setup, index, incarnation
+        self._answers: dict[str, Sequence[str]] = {}  # what its envs were told, for `Setting`
         self.env = self._make_env()
         self.memory: NDArray[Any] | None = None
         self.sequence = 0 if state is None else int(state["sequence"])
@@ -70,13 +72,15 @@ class RolloutActor:
     def _make_others(self, setup: ActorSetup, n: int) -> DenseEnv:
         """Envs other than this actor's own, for n given episodes: with the same wrappers, but they wait for every
         answer."""
-        world = envs.make(setup.env_id, n, **setup.env_options)
-        return wrap(world, setup.wrappers, replace(self._setting, patient=True))
+        world, own = envs.make(setup.env_id, n, **setup.env_options), self.setup
+        alike = (setup.env_id, setup.wrappers) == (own.env_id, own.wrappers)  # the answers of one hold in the other
+        answers = self._answers if alike else {}
+        return wrap(world, setup.wrappers, replace(self._setting, patient=True, answers=answers))
 
     @property
     def _setting(self) -> Setting:
         setup, lives = self.setup, (self.setup.crew, self.incarnation)
-        return Setting(self.name, setup.language, stage=setup.stage, attempt=setup.attempt, lives=lives)
+        return Setting(self.name, setup.language, False, setup.stage, setup.attempt, lives, self._answers)
 
     @property
     def name(self) -> str:
@@ -129,7 +133,7 @@ class RolloutActor:
             self.begin()
         if self.setup.actors.group > 1 and self.sequence:  # episodes of a group begin together
             self.obs = self.env.begin()
-        if len(self.env.texts) > MOST_TEXTS:
+        if max(len(self.env.texts), len(self._answers)) > MOST_TEXTS:
             self._forget_texts()
         length, n = self.setup.actors.steps, self.env.num_envs
         random = np.random.default_rng([self.setup.seed, self.index, self.sequence]).random((length, n), np.float32)
@@ -198,6 +202,7 @@ class RolloutActor:
     def _forget_texts(self) -> None:
         """Continue in an equal env with an empty table: there are endless captions, and a run may last for days."""
         state = self.env.state()
+        self._answers.clear()
         self.env = self._make_env()
         self.obs = self.env.restore(state)
         self.player.begin(self.env)

@@ -26,8 +26,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ class Setting:
     stage: Path | None = None  # folder of the stage
     attempt: Attempt | None = None  # the attempt that may write there
     lives: tuple[int, ...] = (0, 0)  # number of this actor's incarnation in the attempt: a later one is greater
+    answers: dict[str, Sequence[str]] = field(default_factory=dict)  # goals by situation, found in any env of the actor
 
 
 def module(name: str) -> Any:

@@ -90,7 +90,8 @@ def make(config: GoalsConfig, env: DenseEnv, setting: Setting) -> Goals:
             return Premises(client, config, goals, stop, own)
         return Suggestions(client, config, goals, stop)
 
-    return Goals(config, env, suggestions, when_away)
+    # Which answer a shuffled one becomes depends on those before it.
+    return Goals(config, env, suggestions, when_away, answers=None if config.shuffled else setting.answers)
 
 
 class Goals(Wrapper):
@@ -99,6 +100,8 @@ class Goals(Wrapper):
     Args:
         connect: makes suggestions by situation, for sources that have them; called once, by `begin` or `restore`.
         when_away: what to do while there is no answer.
+        answers: by situation, from this and other envs with the same goals. An evaluation comes to states that
+            training knows, and would wait for the service at every step.
 
     Attributes:
         given: int32 [N, K] text ids, for the observation.
@@ -113,8 +116,10 @@ class Goals(Wrapper):
         connect: Callable[[], Suggested] | None = None,
         when_away: WhenAway = "wait",
         embed: Embed = embed_one,
+        answers: dict[str, Sequence[str]] | None = None,
     ) -> None:
         super().__init__(env)
+        self._known = {} if answers is None else answers
         self.config, self._connect, self._when_away = config, connect, when_away
         self._suggestions: Suggested | None = None
         spec, n = env.env_spec, env.num_envs
@@ -291,10 +296,15 @@ class Goals(Wrapper):
         needed = situations[self.env.counted]
         new = np.unique(needed[~self._asked[needed]])
         self._asked[new] = True
-        if len(new):
-            self._suggestions.ask(self.texts.texts(new))
+        asked = self.texts.texts(new)
+        for situation in asked:
+            if situation in self._known:
+                self._learn(situation, self._known[situation])
+        if unknown := [situation for situation in asked if situation not in self._known]:
+            self._suggestions.ask(unknown)
         waits = self._when_away in ("wait", "stop") and not self._answer_of[needed].all()
         for situation, goals in (self._suggestions.wait() if waits else self._suggestions.poll()).items():
+            self._known[situation] = goals
             self._learn(situation, goals)
         row = self._answer_of[situations]
         self._suggested = filled(self._suggested, self._answers.shape[1])

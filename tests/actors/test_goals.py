@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from actors.wrappers.goals import COUNTS, Goals
 from learner.goals import ANSWERED, COLUMN, HELD, MISSING, NO_GOAL, GoalsConfig
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
+from llm_service.embedding import embed_one
 from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
 from llm_service.records import Answer, Status
 
@@ -129,6 +131,37 @@ def test_without_novelty_a_goal_pays_whenever_it_is_reached(told):
     for _ in range(6):
         sums += [reward(goals, np.full(4, event(env, "drink water"))) for goals, env in zip(both, worlds, strict=True)]
     np.testing.assert_array_equal(sums, [[1] * 4, [6] * 4])
+
+
+def test_what_one_env_was_told_another_knows_without_asking():
+    client, answers = LLMClient(lambda situation: answer("collect sapling", "wake up")), {}
+    config = GoalsConfig(source="model")
+
+    def played():
+        env = world()
+        goals = begun(
+            config, env, lambda: Suggestions(client, config, env.env_spec.goals, False), "wait", embed_one, answers
+        )
+        told = []
+        for step in range(20):
+            goals.advance(np.full(env.num_envs, step % 5))
+            told.append([goals.goals_of(i) for i in range(env.num_envs)])
+            assert (goals.status == ANSWERED).all()
+        return told
+
+    first, asked = played(), len(client.asked)
+    assert asked == len(answers) > 1
+    assert played() == first
+    assert len(client.asked) == asked
+
+
+def test_an_evaluation_knows_what_training_was_told_unless_its_goals_are_others(monkeypatch):
+    seen = []
+    monkeypatch.setattr("actors.rollout.wrap", lambda env, wrappers, setting: seen.append(setting.answers) or env)
+    actor = RolloutActor(setup(), 0)
+    actor._make_others(actor.setup, 2)
+    actor._make_others(replace(actor.setup, wrappers={"goals": GoalsConfig(source="oracle", threshold=0.9)}), 2)
+    assert seen[0] is seen[1] is not seen[2]
 
 
 def test_nothing_is_asked_where_an_evaluations_episode_is_over():

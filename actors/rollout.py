@@ -73,14 +73,16 @@ class RolloutActor:
         """Envs other than this actor's own, for n given episodes: with the same wrappers, but they wait for every
         answer."""
         world, own = envs.make(setup.env_id, n, **setup.env_options), self.setup
-        alike = (setup.env_id, setup.wrappers) == (own.env_id, own.wrappers)  # the answers of one hold in the other
+        # The same model was asked about the same goals: its answers hold in both.
+        alike = all(getattr(setup, of) == getattr(own, of) for of in ("env_id", "wrappers", "language"))
         answers = self._answers if alike else {}
         return wrap(world, setup.wrappers, replace(self._setting, patient=True, answers=answers))
 
     @property
     def _setting(self) -> Setting:
         setup, lives = self.setup, (self.setup.crew, self.incarnation)
-        return Setting(self.name, setup.language, False, setup.stage, setup.attempt, lives, self._answers)
+        own = Setting(self.name, setup.language, stage=setup.stage, attempt=setup.attempt, lives=lives)
+        return replace(own, answers=self._answers)
 
     @property
     def name(self) -> str:

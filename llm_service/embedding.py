@@ -94,7 +94,7 @@ class Encoder:
 
 
 @functools.cache
-def _minilm(device: str = "cpu") -> MiniLM:
+def _minilm(device: str) -> MiniLM:
     from llm_service.minilm import MiniLM  # imports PyTorch
 
     return MiniLM(Path(minilm_folder()), device)
@@ -113,7 +113,7 @@ def embed_one(text: str) -> NDArray[np.float32]:
     Raises:
         EmbedderMissing: the model package is not installed.
     """
-    vector: NDArray[np.float32] = _given.pop(text) if text in _given else _minilm().encode([text])[0]
+    vector: NDArray[np.float32] = _given.pop(text) if text in _given else _minilm("cpu").encode([text])[0]
     vector.setflags(write=False)  # the cache returns the array itself
     return vector
 

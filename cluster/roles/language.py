@@ -4,7 +4,8 @@
          monitors it                     ^                                        └─> Replicas: Replica x n (Ray actors)
                                          └── the actors' clients: they find it by its folder, also after a restart
 
-Everything that must not be lost is on disk in `runs/<name>/llm/`; a successor continues from there.
+The processes on the right are in `language_role.py`. Everything that must not be lost is on disk in
+`runs/<name>/llm/`; a successor continues from there.
 """
 
 from __future__ import annotations

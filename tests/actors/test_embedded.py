@@ -54,7 +54,7 @@ def test_a_learner_embeds_nothing_that_came_with_a_chunk(monkeypatch):
         return learner(made).update(0, chunk.steps, given)[1]
 
     before = learned(replace(chunk, embedded=None))
-    monkeypatch.setattr(embedding, "_minilm", lambda: pytest.fail("a text is embedded again"))
+    monkeypatch.setattr(embedding, "_minilm", lambda device: pytest.fail("a text is embedded again"))
     after = learned(chunk)
     for name, weights in before.items():
         np.testing.assert_array_equal(weights, after[name])

@@ -129,7 +129,7 @@ class Words:
 @pytest.fixture
 def words(monkeypatch):
     """Instead of MiniLM, which takes 9 ms a text."""
-    monkeypatch.setattr("llm_service.embedding._minilm", Words)
+    monkeypatch.setattr("llm_service.embedding._minilm", lambda device: Words())
     monkeypatch.setattr(bk_matches, "Encoder", lambda folder: Words())
     embed_one.cache_clear()
     yield

@@ -53,7 +53,7 @@ class RolloutActor:
 
     @cached_property
     def player(self) -> Player:
-        """The run's policy. Created on first use: other players need neither it nor PyTorch."""
+        """The run's policy. Created by `prepare` or on first use: other players need neither it nor PyTorch."""
         return players.make(POLICY, self.setup, self.name)
 
     def _who(self, name: str, weights: Weights | None, version: int, elsewhere: ActorSetup | None = None) -> Player:
@@ -104,6 +104,10 @@ class RolloutActor:
     def ready(self) -> bool:
         """True once the constructor has finished."""
         return True
+
+    def prepare(self) -> bool:
+        """Create the run's policy. True once that has finished: with PyTorch, seconds in which the learner starts."""
+        return self.player is not None
 
     def heartbeat(self) -> dict[str, Any]:
         """What the actor is doing and since when; any thread may call this."""

@@ -37,7 +37,7 @@ from cluster.roles.backend import (
     assert_unasked,
     unasked,
 )
-from cluster.roles.local import Local, actor_id, answers, only_our_words, runtime_env
+from cluster.roles.local import Local, actor_id, answers, runtime_env
 from cluster.roles.object_store import object_store
 from cluster.topology import topology
 from llm_service.errors import UsageError
@@ -46,6 +46,8 @@ NODES = "CAIRN_RAY_NODES"
 
 import ray  # noqa: E402 - after `local`, which sees to the token first
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
+
+from cluster.roles.ray_start import only_our_words  # noqa: E402
 
 HEAD_S = 20.0
 """How long Ray's head may be unreachable. After 60 s, Ray ends a process without a message."""

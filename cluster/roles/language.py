@@ -77,21 +77,17 @@ class LanguageService:
         self._before, self._now = dict(before or {}), dict[str, float]()
         self._folder = folder / "llm"
         self._handle: Handle | None = None
+        self._ready: Ticket | None = None  # of a service that was begun and has not answered yet
         self._beat: Ticket | None = None
         self._looked, self._restarts = 0.0, 0
         llm = config.llm
         self.setup = LanguageSetup(llm.address or str(self._folder), llm.when_away)
         """Where actors find the service."""
 
-    def start(self) -> None:
-        """Make sure that a service answers.
-
-        Raises:
-            AskedToStop: the run should stop before the service answers.
-            UsageError: it does not start.
-        """
+    def begin(self) -> None:
+        """Begin to start a service, unless one is given. Other roles may start meanwhile."""
         llm = self._config.llm
-        if llm.address:
+        if llm.address or self._handle is not None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         if not llm.world:
@@ -101,12 +97,27 @@ class LanguageService:
             llm = llm.model_copy(update={"world": str(world)})
         self._launch(llm)
 
+    def start(self) -> None:
+        """Make sure that a service answers.
+
+        Raises:
+            AskedToStop: the run should stop before the service answers.
+            UsageError: it does not start.
+        """
+        self.begin()
+        self._await()
+
     def _launch(self, llm: LLMConfig) -> None:
         self._llm = llm
         name = "llm" + (f".{self._restarts}" if self._restarts else "")
         places = [self._backend.resources(f"replica-{number}") for number in range(llm.replicas)]
         self._handle = self._backend.start(name, LanguageRole, llm.model_dump(), str(self._folder), places)
-        ready = self._backend.submit(self._handle, "ready")
+        self._ready = self._backend.submit(self._handle, "ready")
+
+    def _await(self) -> None:
+        ready, self._ready = self._ready, None
+        if ready is None or self._handle is None:
+            return
         try:
             address = await_role(self._backend, ready, self._config.cluster.start_timeout_s)
             warnings = self._backend.result(self._backend.submit(self._handle, "warnings"))
@@ -133,7 +144,7 @@ class LanguageService:
             AwayTooLong: it no longer starts.
         """
         now = time.monotonic()
-        if self._handle is None or now - self._looked < LOOK_S:
+        if self._handle is None or self._ready or now - self._looked < LOOK_S:
             return
         if self._beat is None:
             self._beat = self._backend.submit(self._handle, "heartbeat")
@@ -161,6 +172,7 @@ class LanguageService:
         self._note(f"the LLM service died ({cause}); restarting it with its files")
         try:
             self._launch(self._llm)
+            self._await()
         except (AskedToStop, Interrupted):
             raise
         except UsageError as trouble:

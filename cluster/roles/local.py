@@ -19,11 +19,9 @@ import socket
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from cluster.metrics.exporting import beats, exporting
@@ -104,8 +102,9 @@ if JOIN not in os.environ:
         FILES = str(_private / "ray")
 
 import ray  # noqa: E402 - after the token
-from ray._private import services, worker  # noqa: E402
 from ray._private.state import state  # noqa: E402
+
+from cluster.roles.ray_start import only_our_words, only_what_is_used, stay_on_loopback  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -114,28 +113,6 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-@contextmanager
-def _replaced(module: ModuleType, name: str, other: Any) -> Iterator[None]:
-    real = getattr(module, name)
-    setattr(module, name, other)
-    try:
-        yield
-    finally:
-        setattr(module, name, real)
-
-
-def _stay_on_loopback() -> AbstractContextManager[None]:
-    """Keep the node address on loopback. Ray replaces it by the machine's public address, and its servers then bind
-    every interface; with the loopback address they bind loopback. A test checks the listening sockets."""
-    return _replaced(services, "resolve_ip_for_localhost", lambda host: host)
-
-
-def only_our_words() -> AbstractContextManager[None]:
-    """Silence Ray's own output while this process uses it. For a dead process Ray would print a page in colour,
-    whatever `log_to_driver` says; the caller that needs the role reports the death in one line."""
-    return _replaced(worker, "listen_error_messages", lambda *_: None)
 
 
 STARTS = 3
@@ -154,7 +131,7 @@ def _init(look: Callable[[], None], **options: Any) -> Any:
     for _ in range(STARTS):
         look()
         try:
-            with _stay_on_loopback(), only_our_words():
+            with stay_on_loopback(), only_our_words(), only_what_is_used(options["include_dashboard"]):
                 return ray.init("local", **options)  # its own cluster, whatever else runs on this machine
         except Exception as error:  # Ray has no exception class for this, and nothing was requested yet
             ray.shutdown()

@@ -20,7 +20,7 @@ from typing import Any
 from actors import ActorsConfig, RolloutActor
 from cluster.roles.backend import PLACE_S, Backend, Handle, Interrupted, NodeLost, RoleDied, Ticket
 
-START = "start"  # the job of an actor whose constructor is running
+START = "start"  # the job of an actor that is being built
 
 
 class AllQuarantined(RuntimeError):
@@ -50,7 +50,8 @@ class Crew:
 
     config: their number and restart budget. setup: first argument of each.
     states: what each actor restores from a checkpoint; actors without a state start fresh.
-    start_timeout_s: limit for a constructor. on_failure: called with (actor, cause) at every death.
+    start_timeout_s: limit for a start. on_failure: called with (actor, cause) at every death.
+    first: the method whose end completes a start.
     """
 
     def __init__(
@@ -62,9 +63,10 @@ class Crew:
         start_timeout_s: float,
         on_failure: Callable[[int, str], None],
         role: type[Any] = RolloutActor,
+        first: str = "ready",
     ) -> None:
         self._backend, self._config, self._setup = backend, config, setup
-        self._start_timeout_s, self._on_failure, self._role = start_timeout_s, on_failure, role
+        self._start_timeout_s, self._on_failure, self._role, self._first = start_timeout_s, on_failure, role, first
         self._members = [_Member(saved=states.get(i)) for i in range(config.n)]
         self.restarts = 0
         self.first_cause = ""
@@ -228,4 +230,4 @@ class Crew:
                 name = f"actor-{i}" + (f".{member.incarnation}" if member.incarnation else "")
                 member.handle = self._backend.start(name, self._role, self._setup, i, member.incarnation, member.saved)
                 member.state = "starting"
-                member.jobs.append((START, self._backend.submit(member.handle, "ready")))
+                member.jobs.append((START, self._backend.submit(member.handle, self._first)))

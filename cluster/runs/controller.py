@@ -137,7 +137,7 @@ class Controller:
                             backend, self.config, self.folder.path, progress.note, self.folder.read_status().get("llm")
                         )
                         ending.callback(self._language.stop)
-                        self._language.start()
+                        self._language.begin()
                     if not self.only:  # a further evaluation writes no rows
                         metrics.sinks += self._sinks(progress.note)
                     for line in self._about_the_start(metrics.warning):
@@ -168,7 +168,10 @@ class Controller:
     def _run_stage(self, run: Run, stage: Stage) -> bool:
         """Run a stage to its end. False if the run was asked to stop first."""
         self.folder.write_status(phase=stage.name, last_update=None)
-        outcome = engine(stage.kind)(run, stage).run()
+        runs = engine(stage.kind)
+        if runs.waits:
+            run.await_language()
+        outcome = runs(run, stage).run()
         run.metrics.show(advancing=0.0)
         if self._language and self._language.numbers():
             self._count(run, stage)

@@ -116,6 +116,11 @@ class Run:
         """Columns of what this run has asked language models so far; empty without a service of its own."""
         return self.language.columns if self.language else {}
 
+    def await_language(self) -> None:
+        """Wait until the LLM service answers, if the run has one. Actors that ask before that find no service."""
+        if self.language:
+            self.language.start()
+
     def look_after(self) -> None:
         """Periodic checks: the services of the actors, and whether a newer attempt has begun."""
         if time.monotonic() - self._looked > LOOK_S:
@@ -154,6 +159,8 @@ class StageEngine(ABC):
     """Whether it can be repeated as a further stage: `launch.py eval`."""
     asker: ClassVar[str] = "controller"
     """The role that asks a language model, if any."""
+    waits: ClassVar[bool] = True
+    """Whether the LLM service has to answer before it runs; otherwise it waits itself, while its own roles start."""
 
     def __init__(self, run: Run, stage: Stage) -> None:
         self.given, self.stage = run, stage

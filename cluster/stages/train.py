@@ -45,6 +45,7 @@ class Engine(ActingStage):
     """Trains from the start or from a checkpoint to the budget or a stop."""
 
     makes: ClassVar[Artifact] = "weights"
+    waits: ClassVar[bool] = False
 
     def __init__(self, run: Run, stage: Stage) -> None:
         super().__init__(run, stage)
@@ -125,9 +126,11 @@ class Engine(ActingStage):
             if self._tees:
                 teed.begin(self.given, self.place, account.states)
             start_s = self.config.cluster.start_timeout_s
-            self.crew = Crew(self.backend, self.config.actors, setup, account.states, start_s, self._actor_failed)
+            states, failed = account.states, self._actor_failed
+            self.crew = Crew(self.backend, self.config.actors, setup, states, start_s, failed, first="prepare")
         if self.config.evaluate.every:
             import_module("scipy.stats")  # while the roles start: at the first look, everything would wait for it
+        self.given.await_language()
         if checkpoint is not None:
             self.weights = self.learner.call("restore", checkpoint.path)
         elif initial is not None:

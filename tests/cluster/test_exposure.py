@@ -52,8 +52,8 @@ server.wait_for_termination()
 BARE = """
 import os
 os.environ |= {"CAIRN_RAY_ADDRESS": "another", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-from cluster.roles.local import _stay_on_loopback, ray
-with _stay_on_loopback():
+from cluster.roles.local import ray, stay_on_loopback
+with stay_on_loopback():
     ray.init(num_cpus=1, include_dashboard=False, _node_ip_address="127.0.0.1", object_store_memory=100_000_000)
 print("up", flush=True)
 input()

@@ -11,7 +11,8 @@ and timing starts after that.
     pixels/minibatch_64                   pictures of 64 x 64 instead of the state in words
     to_4_achievements                     seconds from the start of a run until its agent unlocks 4 achievements an
                                           episode in held-out worlds: ours as `ellm_crafter_small`, the median of five
-                                          seeds; the peer (`peers/ellm_climb.py`) once, for 40 minutes at most
+                                          seeds; the peer (`peers/ellm_climb.py`) once, for 40 minutes at most. Its
+                                          note compares achievements after equal env steps
 
 The peer is `peers/ellm_loop.py`: one world, one process, all parts in sequence, with the same minibatch, width and
 number of updates. As `published_loop_drawing` it draws two unused pictures in each step, as published; otherwise it
@@ -25,6 +26,7 @@ processor can. In ours, waiting, worlds and captions overlap with it.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -33,6 +35,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from scipy import stats
 
 import envs
 from actors.wrappers.goals import Goals
@@ -114,6 +117,8 @@ SETTINGS = {
 CLIMB = "to_4_achievements"
 CASES = (*SETTINGS, CLIMB)
 ENOUGH, CAP, SEEDS = 4.0, 2400.0, 5
+COMPARED = (100_000, 200_000, 300_000)  # env steps after which achievements are compared
+Curve = Sequence[tuple[float, float]]  # env steps and achievements of each look
 
 
 def said(shares: Mapping[str, float]) -> str:
@@ -285,6 +290,8 @@ def to_4_achievements(options: Options) -> Report:
     notes: dict[str, str] = {}
     case = Case("ellm", CLIMB, "wall", frozenset({"published_loop"}), lower_is_better=True, notes=notes)
 
+    curves: list[Curve] = []
+
     def ours() -> float:
         seconds = []
         for seed in range(1, SEEDS + 1):
@@ -297,11 +304,12 @@ def to_4_achievements(options: Options) -> Report:
                 "evaluate.every=100000",  # looks count: one every 50,000 steps made a run a quarter longer
             ]
             words += ["evaluate.validation_episodes=32", "evaluate.videos=0", "cluster.dashboard=false"]
-            begun = time.monotonic()
+            climb = Climb()
             try:
-                seconds.append(run_ours(words, partial(arrived, begun), CAP, "evaluate"))
+                seconds.append(run_ours(words, climb, CAP, "evaluate"))
             except OutOfTime:
                 seconds.append(CAP)
+            curves.append(climb.curve)
         notes["published_loop"] = f"ours, seeds 1 to {SEEDS}: {', '.join(f'{each:.0f} s' for each in seconds)}"
         return statistics.median(seconds)
 
@@ -310,14 +318,45 @@ def to_4_achievements(options: Options) -> Report:
         answer = run_peer(OWN, "ellm_climb", words, 2 * CAP)
         told = ", ".join(f"{n:.1f} after {seconds:.0f} s" for seconds, _, n in answer["curve"][::4])
         notes["published_loop"] += f"; peer: {told}" + ("" if answer["reached"] else ": it did not get there")
+        notes["published_loop"] += at_equal_steps(curves, [(steps, n) for _, steps, n in answer["curve"]])
         return float(answer["seconds"])
 
     return compare(case, ours, {"published_loop": theirs}, replace(options, rounds=1))
 
 
-def arrived(begun: float, rows: Rows) -> float | None:
-    """Seconds since `begun`, once an evaluation in held-out worlds has found enough achievements; None before."""
-    return time.monotonic() - begun if any(row["episodic_return"] >= ENOUGH for row in rows) else None
+class Climb:
+    """Follows one of our runs until it has arrived and its `curve` reaches the last of `COMPARED`."""
+
+    def __init__(self) -> None:
+        self.curve: Curve = []
+        self._begun, self._arrived = time.monotonic(), 0.0
+
+    def __call__(self, rows: Rows) -> float | None:
+        """Seconds until an evaluation in held-out worlds found enough achievements; None: follow it further."""
+        self.curve = [(row["env_steps"], row["episodic_return"]) for row in rows]
+        if not self._arrived and any(n >= ENOUGH for _, n in self.curve):
+            self._arrived = time.monotonic() - self._begun
+        return self._arrived if self._arrived and self.curve[-1][0] >= COMPARED[-1] else None
+
+
+def achieved(curve: Curve, steps: float) -> float:
+    """Achievements after so many env steps, between two looks in proportion."""
+    looks, counts = zip(*curve, strict=True)
+    return float(np.interp(steps, looks, counts))
+
+
+def at_equal_steps(ours: Sequence[Curve], theirs: Curve) -> str:
+    """What ours, several runs, achieve beyond the peer's one after as many env steps, as a note.
+
+    With 95 % intervals by Student's t: the peer's run is taken to vary as much as ours do, each look included.
+    """
+    told, n = [], len(ours)
+    for steps in (steps for steps in COMPARED if steps <= theirs[-1][0]):
+        own = [achieved(curve, steps) for curve in ours]
+        ahead = statistics.mean(own) - achieved(theirs, steps)
+        half = stats.t.ppf(0.975, n - 1) * statistics.stdev(own) * math.sqrt(1 + 1 / n)
+        told.append(f"{ahead:+.1f} (+- {half:.1f}) after {steps:,} env steps")
+    return f"; ours ahead by {', '.join(told)}" if told else ""
 
 
 def run(options: Options) -> Report:

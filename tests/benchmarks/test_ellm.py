@@ -248,8 +248,12 @@ def no_processes(monkeypatch):
     def run_ours(words, watch, timeout, kind="train"):
         asked["ours"].append(words)
         if kind == "evaluate":
-            assert watch([{"episodic_return": 3.9}]) is None
-            assert watch([{"episodic_return": 3.9}, {"episodic_return": 4.1}]) < 60
+            looks = [{"env_steps": 102_400, "episodic_return": 3.9 + int(words[1][-1]) / 100}]
+            assert watch(looks) is None
+            looks.append({"env_steps": 204_800, "episodic_return": 4.1})
+            assert watch(looks) is None  # it has arrived, and is to be compared later too
+            looks.append({"env_steps": 307_200, "episodic_return": 3.5})
+            assert 0 < watch(looks) < 60
             return {"seed=1": 90.0, "seed=2": 30.0, "seed=3": 60.0, "seed=4": 100.0, "seed=5": 50.0}[words[1]]
         told = dict(word.split("=", 1) for word in words)
         speed = watch(metrics(400, int(told["learner.minibatch"])))
@@ -257,7 +261,8 @@ def no_processes(monkeypatch):
 
     def run_peer(family, script, words, timeout):
         if script == "ellm_climb":
-            return {"reached": False, "seconds": 1200.0 * 64 / 65, "curve": [[1200.0, 9, 2.5]]}
+            looks = [[1200.0, 90_000, 2.0], [2400.0, 110_000, 3.0]]
+            return {"reached": False, "seconds": 1200.0 * 64 / 65, "curve": looks}
         asked["theirs"].append(words)
         shares = {"env": 0.2, "learner": 0.8}
         found = {
@@ -287,11 +292,21 @@ def test_rows_and_what_is_said_of_them(no_processes):
     assert "in 900 steps 5 questions" in note
     assert "peer, torch threads one a core, bfloat16:" in note  # the best of four
     assert "env 25%, torch threads 1;" in note  # the better of two: halved with more
-    ours, theirs = report.rows[-1].note.split("; ")
+    ours, theirs, equal = report.rows[-1].note.split("; ")
     assert ours == "ours, seeds 1 to 5: 90 s, 30 s, 60 s, 100 s, 50 s"
-    assert theirs == "peer: 2.5 after 1200 s: it did not get there"
+    assert theirs == "peer: 2.0 after 1200 s: it did not get there"
+    # Ours have 3.91, ..., 3.95, mean 3.93, standard deviation 0.0158; t(4) is 2.776, and sqrt(1 + 1 / 5) 1.095.
+    assert equal == "ours ahead by +1.4 (+- 0.0) after 100,000 env steps"
     of_text = [words for words in no_processes["ours"] if words == ellm.SETTINGS["text/minibatch_64"].ours()]
     assert len(of_text) == 2  # both rounds; the other number of threads was tried once
+
+
+def test_equal_env_steps_are_compared_with_the_spread_of_our_own_seeds():
+    ours = [[(100_000, n), (300_000, n + 2)] for n in (1.0, 2.0, 3.0)]
+    assert round(4.303 * 1.0 * (4 / 3) ** 0.5, 1) == 5.0  # t(2), standard deviation 1, three runs and one
+    told = ellm.at_equal_steps(ours, [(50_000, 1.0), (250_000, 3.0)])
+    assert told == "; ours ahead by +0.5 (+- 5.0) after 100,000 env steps, +0.5 (+- 5.0) after 200,000 env steps"
+    assert ellm.at_equal_steps(ours, [(50_000, 1.0)]) == ""
 
 
 def test_a_processor_without_bfloat16_times_each_setting_of_the_peer_once(no_processes, monkeypatch):

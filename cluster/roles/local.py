@@ -119,7 +119,7 @@ STARTS = 3
 """How often starting Ray is tried: on a busy machine its head may take longer than the half minute that Ray waits."""
 
 
-def _init(look: Callable[[], None], **options: Any) -> Any:
+def _init(look: Callable[[], None], dashboard: bool, **options: Any) -> Any:
     """`ray.init`, repeated if Ray's own processes did not start. Leftovers of a failed start end with this process.
 
     Args:
@@ -131,8 +131,10 @@ def _init(look: Callable[[], None], **options: Any) -> Any:
     for _ in range(STARTS):
         look()
         try:
-            with stay_on_loopback(), only_our_words(), only_what_is_used(options["include_dashboard"]):
-                return ray.init("local", **options)  # its own cluster, whatever else runs on this machine
+            with stay_on_loopback(), only_our_words(), only_what_is_used(dashboard):
+                return ray.init(
+                    "local", include_dashboard=dashboard, **options
+                )  # its own cluster, whatever else runs on this machine
         except Exception as error:  # Ray has no exception class for this, and nothing was requested yet
             ray.shutdown()
             cause = str(error).strip().splitlines()[-1]
@@ -212,10 +214,10 @@ class Local:
         metrics_port = _free_port()
         context = _init(
             lambda: assert_unasked(self),
+            dashboard,
             num_cpus=roles,
             num_gpus=gpus,
             resources={"learner": 1},
-            include_dashboard=dashboard,
             dashboard_host="127.0.0.1",
             dashboard_port=_free_port(),
             _node_ip_address="127.0.0.1",

@@ -57,6 +57,16 @@ def test_a_fixed_action_table_gives_equal_transitions_with_1_and_4_actors_and_an
     assert histories[0]["episode"][-1].min() > 0  # the table crossed the end of episodes
 
 
+def test_an_actor_that_is_prepared_has_its_policy_and_has_begun_nothing():
+    """Other players need no PyTorch; a world's beginning may wait for a language model, a start may not."""
+    actor = RolloutActor(setup("toy/Line"), 0)
+    assert actor.ready()
+    assert "player" not in vars(actor)
+    assert actor.prepare()
+    assert "player" in vars(actor)
+    assert actor.obs == {}
+
+
 @pytest.mark.parametrize("memory", ["none", "gru"])
 @pytest.mark.parametrize("env", ["toy/Line", "babyai/GoToLocal"])
 def test_a_successor_continues_with_the_very_chunk_that_was_lost(env, memory):

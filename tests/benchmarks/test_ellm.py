@@ -295,18 +295,19 @@ def test_rows_and_what_is_said_of_them(no_processes):
     ours, theirs, equal = report.rows[-1].note.split("; ")
     assert ours == "ours, seeds 1 to 5: 90 s, 30 s, 60 s, 100 s, 50 s"
     assert theirs == "peer: 2.0 after 1200 s: it did not get there"
-    # Ours have 3.91, ..., 3.95, mean 3.93, standard deviation 0.0158; t(4) is 2.776, and sqrt(1 + 1 / 5) 1.095.
-    assert equal == "ours ahead by +1.4 (+- 0.0) after 100,000 env steps"
+    # Ours have 3.91, ..., 3.95; the peer 2.0 and 3.0: mean 2.5, variance 0.5, and t(1) is 12.7.
+    assert equal == "ours ahead by +1.4 (+- 9.0) after 100,000 env steps"
     of_text = [words for words in no_processes["ours"] if words == ellm.SETTINGS["text/minibatch_64"].ours()]
     assert len(of_text) == 2  # both rounds; the other number of threads was tried once
 
 
-def test_equal_env_steps_are_compared_with_the_spread_of_our_own_seeds():
+def test_after_equal_env_steps_the_looks_nearby_stand_for_the_peer():
     ours = [[(100_000, n), (300_000, n + 2)] for n in (1.0, 2.0, 3.0)]
-    assert round(4.303 * 1.0 * (4 / 3) ** 0.5, 1) == 5.0  # t(2), standard deviation 1, three runs and one
-    told = ellm.at_equal_steps(ours, [(50_000, 1.0), (250_000, 3.0)])
-    assert told == "; ours ahead by +0.5 (+- 5.0) after 100,000 env steps, +0.5 (+- 5.0) after 200,000 env steps"
-    assert ellm.at_equal_steps(ours, [(50_000, 1.0)]) == ""
+    theirs = [(40_000, 9.0), (60_000, 1.0), (110_000, 2.0), (140_000, 3.0), (199_000, 2.5)]
+    # Means 2 and 2, variances 1 of three values each; t(2) is 4.303. The last look is short of 200,000 steps.
+    assert ellm.at_equal_steps(ours, theirs) == "; ours ahead by +0.0 (+- 5.0) after 100,000 env steps"
+    assert round(4.303 * (1 / 3 + 1) ** 0.5, 1) == 5.0
+    assert ellm.at_equal_steps(ours, theirs[:2]) == ""
 
 
 def test_a_processor_without_bfloat16_times_each_setting_of_the_peer_once(no_processes, monkeypatch):

@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cluster.roles import local as local_module
@@ -71,6 +72,23 @@ def test_the_kernel_prefers_no_role_to_another_nor_the_controller_to_them(local)
     local.kill(handle)
 
 
+def test_ray_starts_no_process_that_nothing_uses(local):
+    started = [" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)]
+    assert any("raylet" in words for words in started)
+    for unused in ("log_monitor.py", "autoscaler/_private/monitor.py", "dashboard/dashboard.py"):
+        assert not any(unused in words for words in started), started
+
+
+def test_what_is_replaced_in_ray_is_its_own_again_once_it_runs(local):
+    from ray._private import node, services, utils, worker
+
+    own = (
+        services.start_api_server, services.get_node, services.resolve_ip_for_localhost, node.Node.start_monitor,
+        node.Node.start_log_monitor, utils.get_dashboard_dependency_error, worker.listen_error_messages,
+    )  # fmt: skip
+    assert all(function.__module__.startswith("ray._private.") for function in own)
+
+
 def test_what_ray_writes_is_for_this_user_alone_and_gone_with_it(local):
     session = Path(local_module.ray._private.worker._global_node.get_session_dir_path())
     assert list((session / "logs").iterdir())
@@ -111,7 +129,8 @@ def test_a_ray_that_does_not_come_up_is_started_again(monkeypatch):
 
     monkeypatch.setattr(local_module.ray, "init", init)
     monkeypatch.setattr(local_module.ray, "shutdown", lambda: None)
-    assert local_module._init(lambda: None, num_cpus=3) == (("local",), {"num_cpus": 3})
+    told = {"num_cpus": 3, "include_dashboard": False}
+    assert local_module._init(lambda: None, False, num_cpus=3) == (("local",), told)
 
 
 def test_a_run_that_is_asked_to_stop_tries_no_further_to_start_ray(monkeypatch):
@@ -128,7 +147,7 @@ def test_a_run_that_is_asked_to_stop_tries_no_further_to_start_ray(monkeypatch):
     monkeypatch.setattr(local_module.ray, "init", init)
     monkeypatch.setattr(local_module.ray, "shutdown", lambda: None)
     with pytest.raises(AskedToStop):
-        local_module._init(look, num_cpus=3)
+        local_module._init(look, False, num_cpus=3)
     assert len(tried) == 1
 
 

@@ -57,6 +57,13 @@ def test_starting_then_idle_then_busy_then_idle():
     assert made.idle() == [0, 1]
 
 
+def test_an_actor_is_at_work_once_the_first_method_that_was_named_has_ended():
+    for first, idle in (("hang", []), ("prepare", [0])):
+        made = Crew(Scripted(), ActorsConfig(n=1), "setup", {}, 60.0, lambda i, cause: None, first=first)
+        made.collect([], 0)
+        assert made.idle() == idle
+
+
 def test_a_dead_actor_loses_its_job_and_its_successor_restores_the_last_delivery():
     backend, failures = Scripted(), []
     made = crew(backend, failures)

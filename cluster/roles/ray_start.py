@@ -68,8 +68,9 @@ def _soon(get_node: Callable[[str, str], Any]) -> Callable[[str, str], Any]:
     """Ray looks once a second whether its node has registered; this looks first, often, until it has."""
 
     def soon(address: str, name: str) -> Any:
-        nodes, ends = GlobalState(), time.monotonic() + REGISTERED_S
-        nodes._initialize_global_state(services._get_gcs_client_options(address))
+        nodes: Any = GlobalState()  # type: ignore[no-untyped-call]
+        ends = time.monotonic() + REGISTERED_S
+        nodes._initialize_global_state(services._get_gcs_client_options(address))  # type: ignore[no-untyped-call]
         while all(row["NodeID"] != name for row in nodes.node_table()) and time.monotonic() < ends:
             time.sleep(LOOK_S)
         return get_node(address, name)

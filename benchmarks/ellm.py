@@ -290,7 +290,6 @@ def to_4_achievements(options: Options) -> Report:
     """A system that does not get there counts as `CAP`: the ratio is then a lower bound."""
     notes: dict[str, str] = {}
     case = Case("ellm", CLIMB, "wall", frozenset({"published_loop"}), lower_is_better=True, notes=notes)
-
     curves: list[Curve] = []
 
     def ours() -> float:

@@ -132,9 +132,8 @@ def _init(look: Callable[[], None], dashboard: bool, **options: Any) -> Any:
         look()
         try:
             with stay_on_loopback(), only_our_words(), only_what_is_used(dashboard):
-                return ray.init(
-                    "local", include_dashboard=dashboard, **options
-                )  # its own cluster, whatever else runs on this machine
+                # Its own cluster, whatever else runs on this machine.
+                return ray.init("local", include_dashboard=dashboard, **options)
         except Exception as error:  # Ray has no exception class for this, and nothing was requested yet
             ray.shutdown()
             cause = str(error).strip().splitlines()[-1]

@@ -1,11 +1,13 @@
 """The object store is as large as the weights need, and what does not fit the machine is refused in a sentence."""
 
 import pytest
+import torch
 
 from cluster.config.overrides import ConfigError
 from cluster.config.tree import compose
 from cluster.roles.object_store import LEAST, assert_room, object_store
 from learner.group import build_policy, get_weights, payload_size
+from learner.models.language import language_model
 
 LARGE = ["env=toy/Line", "policy.hidden=16384", "evaluate.every=0"]  # 4.3 GB of weights
 GB = 10**9
@@ -24,6 +26,21 @@ def test_adapters_count_alone():
     sizes = [payload_size(config.policy, config.spec) for config in (whole, adapters)]
     made = get_weights(build_policy(adapters.policy, adapters.spec, 0))
     assert sizes[1] == sum(value.nbytes for value in made.values()) < sizes[0] / 2
+
+
+def test_a_tiny_model_that_is_not_there_yet_is_made_with_numbers_before_its_weights_are_sized(monkeypatch):
+    """The first command on a machine may be the one that needs it."""
+    where, shape_of = [], language_model.shape_of
+
+    def noted(name):
+        where.append(torch.get_default_device().type)
+        return shape_of(name)
+
+    monkeypatch.setattr(language_model, "shape_of", noted)
+    config = compose(["experiment=glam_small", "policy.lm.folder=tiny-t5"])
+    where.clear()  # of the checks of the configuration
+    payload_size(config.policy, config.spec)
+    assert where == ["cpu"]
 
 
 def test_small_weights_take_the_store_that_there_always_was():

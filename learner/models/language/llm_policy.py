@@ -79,8 +79,9 @@ class Parts(nn.Module):
 
 def parts_without_numbers(config: PolicyConfig, spec: EnvSpec) -> Parts:
     """What a policy's weights are of, to see whether some fit, in no time and no memory."""
+    model = skeleton(config.lm)  # a tiny model that is not there yet is made first, with numbers
     with torch.device("meta"):
-        return Parts(skeleton(config.lm), config.lm, len(spec.action_names))
+        return Parts(model, config.lm, len(spec.action_names))
 
 
 class LanguagePolicy(Parts):

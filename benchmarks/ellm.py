@@ -20,8 +20,8 @@ draws only what is used. `published_loop_64` keeps minibatches of 64 beside our 
 the same worlds with the same actions: situations, states, achievements, goals and ends must be equal.
 
 Limit: arithmetic of the gradient steps, 16 rows an env step forward and backward. For it both sides have one torch
-thread or one for each core, and the peer float32 or bfloat16 products, whichever is best; ours has bfloat16 if the
-processor can. In ours, waiting, worlds and captions overlap with it.
+thread or one for each core, and float32 or, if the processor can, bfloat16 products, whichever is best. In ours,
+waiting, worlds and captions overlap with it.
 """
 
 from __future__ import annotations
@@ -83,15 +83,15 @@ class Setting:
     pixels: bool = False
     headline: bool = False
 
-    def ours(self, threads: int = 1) -> list[str]:
-        """The arguments of a run whose learner has this many torch threads."""
+    def ours(self, threads: int = 1, autocast: str = "none") -> list[str]:
+        """The arguments of a run whose learner has this many torch threads, and these products."""
         words = [
             *EXPERIMENT,
             *ACTORS,
             f"llm.latency_s={self.latency_s}",
             f"learner.minibatch={self.minibatch}",
             f"learner.threads={threads}",
-            "learner.autocast=auto",
+            f"learner.autocast={autocast}",
             f"learner.dqn.samples_per_insert={PER_STEP}",
             f"learner.dqn.start_steps={self.start}",
             "learner.env_steps=100000000",
@@ -162,8 +162,9 @@ class Match:
             peers["published_loop_64"] = self._peer("published_loop_64", "--minibatch", str(MINIBATCH))
         return peers
 
-    def _better(self, settings: Sequence[str], run: Callable[[str], float], note: Callable[[str], None]) -> Run:
-        """At the best of `settings`; with `--quick`, at the first."""
+    def _better(self, run: Callable[[str], float], note: Callable[[str], None]) -> Run:
+        """At the best setting; with `--quick`, at the first."""
+        settings = [ONE, A_CORE, *([ONE + BFLOAT16, A_CORE + BFLOAT16] if has_bfloat16() else [])]
         names = settings[:1] if self.options.quick else settings
         return better_of({name: partial(run, name) for name in names}, note)
 
@@ -179,14 +180,15 @@ class Match:
     def _learn(self) -> Run:
         notes: dict[str, str] = {}
 
-        def run(threads: str) -> float:
+        def run(setting: str) -> float:
             timeout = min(self.seconds + self.setting.start / 500 + PATIENCE, self.options.seconds_left)
-            count = 1 if threads == ONE else len(os.sched_getaffinity(0))
-            speed = run_ours(self.setting.ours(count), self._watch, timeout)
-            self.said = notes[threads] = f"{self.said}, torch threads {threads}"
+            count = 1 if setting.startswith(ONE) else len(os.sched_getaffinity(0))
+            words = self.setting.ours(count, "bfloat16" if setting.endswith(BFLOAT16) else "none")
+            speed = run_ours(words, self._watch, timeout)
+            self.said = notes[setting] = f"{self.said}, torch threads {setting}"
             return speed
 
-        return self._better([ONE, A_CORE], run, lambda best: setattr(self, "said", notes[best]))
+        return self._better(run, lambda best: setattr(self, "said", notes[best]))
 
     def _watch(self, rows: Rows) -> float | None:
         """The steady speed, once learning has lasted long enough."""
@@ -211,8 +213,7 @@ class Match:
             self.notes[peer] = notes[setting] = f"{self.said}; peer, torch threads {setting}: {note}"
             return speed
 
-        settings = [ONE, A_CORE, *([ONE + BFLOAT16, A_CORE + BFLOAT16] if has_bfloat16() else [])]
-        return self._better(settings, run, lambda best: self.notes.update({peer: notes[best]}))
+        return self._better(run, lambda best: self.notes.update({peer: notes[best]}))
 
     def _theirs(self, *words: str) -> tuple[float, str]:
         """The peer's speed, and a note about it."""

@@ -298,7 +298,9 @@ def test_rows_and_what_is_said_of_them(no_processes):
     # Ours have 3.91, ..., 3.95; the peer 2.0 and 3.0: mean 2.5, variance 0.5, and t(1) is 12.7.
     assert equal == "ours ahead by +1.4 (+- 9.0) after 100,000 env steps"
     of_text = [words for words in no_processes["ours"] if words == ellm.SETTINGS["text/minibatch_64"].ours()]
-    assert len(of_text) == 2  # both rounds; the other number of threads was tried once
+    assert len(of_text) == 2  # both rounds; the other settings were tried once
+    in_bfloat16 = ellm.SETTINGS["text/minibatch_64"].ours(1, "bfloat16")
+    assert sum(words == in_bfloat16 for words in no_processes["ours"]) == 1
 
 
 def test_after_equal_env_steps_the_looks_nearby_stand_for_the_peer():
@@ -350,7 +352,7 @@ def test_both_sides_do_equal_work(name):
     assert (config.method.name, config.learner.algorithm, config.env.id) == ("ellm", "dqn", "crafter/Text")
     assert config.learner.part(DQNConfig).samples_per_insert == ellm.PER_STEP == ellm_loop.MINIBATCH / ellm_loop.EVERY
     assert config.learner.minibatch == setting.minibatch
-    assert config.learner.autocast == "auto"
+    assert config.learner.autocast == "none"
     assert config.learner.part(DQNConfig).n_step == N_STEP
     assert config.learner.part(DQNConfig).double
     assert (config.policy.head, config.policy.hidden, config.policy.text) == ("dueling", ellm_loop.HIDDEN, "minilm")

@@ -357,9 +357,9 @@ def at_equal_steps(ours: Sequence[Curve], theirs: Curve) -> str:
     told = []
     for steps in COMPARED:
         near = [n for at, n in theirs if abs(at - steps) <= NEAR]
-        if len(near) < 2 or theirs[-1][0] < steps:
+        own = [achieved(curve, steps) for curve in ours if curve and curve[-1][0] >= steps]
+        if min(len(own), len(near)) < 2 or theirs[-1][0] < steps:
             continue
-        own = [achieved(curve, steps) for curve in ours]
         ahead = statistics.mean(own) - statistics.mean(near)
         error = math.sqrt(statistics.variance(own) / len(own) + statistics.variance(near))
         half = stats.t.ppf(0.975, min(len(own), len(near)) - 1) * error

@@ -85,7 +85,11 @@ class LanguageService:
         """Where actors find the service."""
 
     def begin(self) -> None:
-        """Begin to start a service, unless one is given. Other roles may start meanwhile."""
+        """Begin to start a service, unless one is given or was begun. Other roles may start meanwhile.
+
+        Raises:
+            AskedToStop, Interrupted: while it waited for GPUs of replicas.
+        """
         llm = self._config.llm
         if llm.address or self._handle is not None:
             return

@@ -310,6 +310,8 @@ def test_after_equal_env_steps_the_looks_nearby_stand_for_the_peer():
     assert ellm.at_equal_steps(ours, theirs) == "; ours ahead by +0.0 (+- 5.0) after 100,000 env steps"
     assert round(4.303 * (1 / 3 + 1) ** 0.5, 1) == 5.0
     assert ellm.at_equal_steps(ours, theirs[:2]) == ""
+    # A run that ended without a look, and one that did not come that far, say nothing.
+    assert ellm.at_equal_steps([*ours, [], [(90_000, 9.0)]], theirs) == ellm.at_equal_steps(ours, theirs)
 
 
 def test_a_processor_without_bfloat16_times_each_setting_of_the_peer_once(no_processes, monkeypatch):

@@ -27,17 +27,22 @@ DECAY_MEAN, DECAY_SQUARE = 0.9, 0.999
 LEAST, ZERO = np.float32(1e-30), np.float32(0)
 """Moments below it are 0. They move nothing; but those of a parameter without gradient decay until the processor counts
 in denormal numbers, which takes twice as long."""
+SIXTEEN, ONE, BELOW_HALF, SUMS = np.uint32(16), np.uint32(1), np.uint32(0x7FFF), 64
 TO_MEAN, TO_SQUARE, EPSILON = np.float32(1 - DECAY_MEAN), np.float32(1 - DECAY_SQUARE), np.float32(1e-5)
 
 
 class Adam:
-    """Moves `parameters` [P], in place, against gradients [P]. `state` and `restore` save and load its moments."""
+    """Moves `parameters` [P], in place, against gradients [P]. `state` and `restore` save and load its moments.
+
+    copies: what computes in place of the parameters, in parts; those in bfloat16 are written at each step, on the
+        processor. Their gradients come in the same parts and types.
+    """
 
     betas: Sequence[float] = (DECAY_MEAN, DECAY_SQUARE)
     epsilon: ClassVar[float] = float(EPSILON)  # added to the root of a mean square gradient
 
-    def __init__(self, parameters: Tensor) -> None:
-        self.parameters = parameters
+    def __init__(self, parameters: Tensor, copies: Sequence[Tensor] = ()) -> None:
+        self.parameters, self.copies = parameters, [each.detach().view(-1) for each in copies]
         self.mean, self.square = torch.zeros_like(parameters), torch.zeros_like(parameters)
         self.steps = 0
         self._sizes, self._parts = list[int](), list[tuple[Array, ...]]()  # of the last gradients
@@ -59,8 +64,11 @@ class Adam:
             parts = (np.split(each, np.cumsum(sizes)[:-1]) for each in whole)
             self._sizes, self._parts = sizes, [*zip(*parts, strict=True)]
         numbers = np.float32(factor), np.float32(scale), np.float32(root)
-        for (parameters, mean, square), gradient in zip(self._parts, gradients, strict=True):
-            _step(parameters, mean, square, gradient.numpy(), *numbers)
+        for i, ((parameters, mean, square), gradient) in enumerate(zip(self._parts, gradients, strict=True)):
+            if gradient.dtype == torch.bfloat16:
+                _step_halved(parameters, mean, square, bits(gradient), bits(self.copies[i]), *numbers)
+            else:
+                _step(parameters, mean, square, gradient.numpy(), *numbers)
 
     def step_there(self, gradients: Sequence[Tensor], rate: float, divisor: Tensor, skipped: Tensor) -> None:
         """`step` on any device, where numbers about the gradient are tensors: it is divided by `divisor` [], in place,
@@ -144,19 +152,72 @@ def optimiser_step(adam: Adam, gradients: Sequence[Tensor], group: Group, clip: 
     clip: the largest norm. Gradients beyond it are shortened, those that are not finite are skipped.
     """
     if group.size > 1:
-        gradients = [torch.cat([gradient.flatten() for gradient in gradients])]
-        group.average(gradients[0])
+        whole = torch.cat([gradient.flatten().float() for gradient in gradients])
+        group.average(whole)
+        parts = torch.split(whole, [gradient.numel() for gradient in gradients])
+        gradients = [part.to(gradient.dtype) for part, gradient in zip(parts, gradients, strict=True)]
     flat = [gradient.ravel() for gradient in gradients]
     if not adam.on_host:
         length = torch.nn.utils.get_total_norm(flat)
         finite = length.isfinite()
         adam.step_there(flat, rate, ((length + 1e-6) / clip).clamp(min=1.0), (~finite).float())
         return length, finite
-    norm = math.sqrt(sum(float(torch.dot(part, part)) for part in flat))
+    norm = math.sqrt(sum(_square(part) for part in flat))
     usable = math.isfinite(norm)  # equal on all ranks, since the gradients are
     if usable:
         adam.step(flat, rate, min(1.0, clip / (norm + 1e-6)))
     return norm, usable
+
+
+def _square(gradient: Tensor) -> float:
+    """The squares' sum, in float32."""
+    return _square_halved(bits(gradient)) if gradient.dtype == torch.bfloat16 else float(torch.dot(gradient, gradient))
+
+
+def bits(halved: Tensor) -> NDArray[np.uint16]:
+    """bfloat16 numbers [N] as compiled loops read them: the upper half of a float32."""
+    return halved.view(torch.uint16).numpy()
+
+
+@compiled
+def _square_halved(gradient: NDArray[np.uint16]) -> float:
+    # So many sums side by side: one alone waits for each addition.
+    sums, ends = np.zeros(SUMS, np.float32), len(gradient) // SUMS * SUMS
+    for first in range(0, ends, SUMS):
+        for k in range(SUMS):
+            x = np.uint32(np.uint32(gradient[first + k]) << SIXTEEN).view(np.float32)
+            sums[k] += x * x
+    total = 0.0
+    for each in sums:
+        total += each
+    for i in range(ends, len(gradient)):
+        x = np.uint32(np.uint32(gradient[i]) << SIXTEEN).view(np.float32)
+        total += x * x
+    return total
+
+
+@compiled
+def _step_halved(
+    parameters: Array,
+    mean: Array,
+    square: Array,
+    gradient: NDArray[np.uint16],
+    copy: NDArray[np.uint16],
+    factor: np.float32,
+    scale: np.float32,
+    root: np.float32,
+) -> None:
+    """`_step` where gradient and what computes are bfloat16: each number is read and written here alone."""
+    for i in range(len(parameters)):
+        slope = np.uint32(np.uint32(gradient[i]) << SIXTEEN).view(np.float32) * factor
+        average = mean[i] + TO_MEAN * (slope - mean[i])
+        spread = square[i] + TO_SQUARE * (slope * slope - square[i])
+        moved = np.float32(parameters[i] - scale * average / (math.sqrt(spread) * root + EPSILON))
+        parameters[i] = moved
+        near = moved.view(np.uint32)
+        copy[i] = (near + BELOW_HALF + ((near >> SIXTEEN) & ONE)) >> SIXTEEN  # rounded to the nearest, ties to even
+        mean[i] = average if abs(average) > LEAST else ZERO
+        square[i] = spread if spread > LEAST else ZERO
 
 
 @compiled

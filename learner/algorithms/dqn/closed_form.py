@@ -30,7 +30,12 @@ Places = NDArray[np.int64]
 
 
 class ClosedForm:
-    """Passes of a policy in float32 on the CPU, all of whose parameters learn and have a gradient."""
+    """Passes on the CPU of a policy all of whose parameters learn and have a gradient.
+
+    Args:
+        policy: in float32, or a copy with bfloat16 weights up to the streams' last layers. Sums over texts and the loss
+            are in float32 always.
+    """
 
     def __init__(self, policy: Policy, *, double: bool) -> None:
         assert suits(policy)
@@ -38,6 +43,7 @@ class ClosedForm:
         assert isinstance(network, texts.Network)
         assert isinstance(head, Dueling)
         self.network, self.head, self.double = network, head, double
+        self.type = network.out_bias.dtype  # of what is multiplied
 
     @torch.no_grad()
     def __call__(self, drawn: Drawn, theirs: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,8 +58,10 @@ class ClosedForm:
         network, head, seen, own = self.network, self.head, drawn.seen, drawn.own
         assert drawn.texts is not None
         numbers = {name: value.numpy() for name, value in drawn.numbers.items()}
-        sizes = [len(ids) for ids in drawn.ids]
-        features, _ = network.combine(seen, network.of_texts(drawn.texts, sizes))  # [U, hidden]
+        sizes, codes = [len(ids) for ids in drawn.ids], drawn.texts.to(self.type)
+        seen = seen | {name: seen[name].to(self.type) for name in network.numbers}
+        total, _ = network.combine(seen, network.of_texts(codes, sizes).float())
+        features = total.to(self.type)  # [U, hidden]
         inner, advantage = _forward(head.advantage, features)
         value_inner, value = _forward(head.value, features[:own])
 
@@ -76,17 +84,18 @@ class ClosedForm:
             error.numpy(),
         )
         features = features[:own]
-        d_features = _backward(head.advantage, features, inner[:own], d_advantage)
+        d_features = _backward(head.advantage, features, inner[:own], d_advantage).float()
         d_features += _backward(head.value, features, value_inner, d_value)
-        d_total = _before_relu(d_features, features)
+        d_total = _before_relu(d_features, total[:own])
+        d_parts = torch.zeros(sum(sizes), network.width)
+        for name in network.texts:
+            scatter(seen[name][:own].reshape(own, -1).numpy(), d_total.numpy(), d_parts.numpy())
+        d_total, d_parts = d_total.to(self.type), d_parts.to(self.type)
         torch.sum(d_total, 0, out=network.out_bias.grad)
         if network.numbers:
             rest = torch.cat([seen[name][:own] for name in network.numbers], -1)
             torch.mm(d_total.t(), rest, out=network.out[-1].grad)
-        d_parts = torch.zeros(sum(sizes), network.width)
-        for name in network.texts:
-            scatter(seen[name][:own].reshape(own, -1).numpy(), d_total.numpy(), d_parts.numpy())
-        by_field = zip(torch.split(d_parts, sizes), torch.split(drawn.texts, sizes), network.out, strict=False)
+        by_field = zip(torch.split(d_parts, sizes), torch.split(codes, sizes), network.out, strict=False)
         for d_part, code, weight in by_field:
             torch.mm(d_part.t(), code, out=weight.grad)
         return error, torch.tensor(means)
@@ -98,8 +107,8 @@ def suits(policy: Policy) -> bool:
     of_texts = isinstance(network, texts.Network) and network.texts and not network.pictures
     frozen = isinstance(text, FrozenMiniLM) and text.projection is None
     plain = isinstance(policy.q, Dueling) and policy.q.atoms == 1 and policy.memory is None
-    float32 = all(p.dtype == torch.float32 and p.device.type == "cpu" for p in policy.parameters())
-    return bool(of_texts and frozen and plain and float32)
+    on_host = all(parameter.device.type == "cpu" for parameter in policy.parameters())
+    return bool(of_texts and frozen and plain and on_host)
 
 
 def _layers(stream: nn.Sequential) -> tuple[nn.Linear, nn.Linear]:
@@ -110,9 +119,9 @@ def _layers(stream: nn.Sequential) -> tuple[nn.Linear, nn.Linear]:
 
 
 def _forward(stream: nn.Sequential, x: Tensor) -> tuple[Tensor, Tensor]:
-    """What is between a stream's layers, and its output."""
+    """What is between a stream's layers, and its output, as the last layer computes: in float32."""
     first, last = _layers(stream)
-    inner = nn.functional.linear(x, first.weight, first.bias).relu_()
+    inner = nn.functional.linear(x, first.weight, first.bias).relu_().to(last.weight.dtype)
     return inner, nn.functional.linear(inner, last.weight, last.bias)
 
 
@@ -120,6 +129,7 @@ def _backward(stream: nn.Sequential, x: Tensor, inner: Tensor, d_output: Tensor)
     """The gradient of a stream's input; that of its parameters is written."""
     first, last = _layers(stream)
     d_inner = _before_relu(d_output @ last.weight, inner)
+    d_inner = d_inner.to(x.dtype)
     for layer, given, d_given in ((last, inner, d_output), (first, x, d_inner)):
         torch.mm(d_given.t(), given, out=layer.weight.grad)
         torch.sum(d_given, 0, out=layer.bias.grad)

@@ -126,18 +126,21 @@ class DQN(Algorithm):
         )
         self.owned = [p for layer in learning_layers(policy, dqn.fit) for p in layer.parameters()]
         parameters, self.gradient = side_by_side(self.owned)
-        self.adam = Adam(parameters)
         self.counts = Counts()
         self._set_epsilon()
         self.target = copy.deepcopy(policy)
         # What computes: `policy` and `target`, or copies of them with bfloat16 weights.
         self.learning, self.judging, self.copies = policy, self.target, list[Halved[Policy]]()
-        if self.half and self.adam.on_host:
+        if self.half and self.device.type == "cpu":
             self.copies = [Halved(each, each.q.last) for each in (policy, self.target) if each.q is not None]
             self.learning, self.judging = (each.network for each in self.copies)
         self.moved = [p for layer in learning_layers(self.learning, dqn.fit) for p in layer.parameters()]
-        closed = dqn.fit == "train_all" and not self.half and suits(policy)
-        self.closed_form = ClosedForm(policy, double=dqn.double) if closed else None
+        self.adam = Adam(parameters, self.moved if self.copies else ())
+        closed = dqn.fit == "train_all" and suits(policy)
+        self.closed_form = ClosedForm(self.learning, double=dqn.double) if closed else None
+        if closed and self.copies:
+            for parameter, other in zip(self.owned, self.moved, strict=True):
+                other.grad = parameter.grad if other.dtype == parameter.dtype else torch.zeros_like(other)
         self.remembered = Remembered(self.judging, lambda text_id: self.replay.texts[text_id])
 
     # ---- in and out ---------------------------------------------------------------------------------------------
@@ -267,18 +270,18 @@ class DQN(Algorithm):
         row: [B] in the replay, of what was drawn; only priorities need it.
         """
         if self.closed_form:
-            away, means = self.closed_form(drawn, self.theirs(drawn))
-            gradients: Sequence[Tensor] = [self.gradient]
+            with arithmetic(self.half):
+                theirs = self.theirs(drawn)
+            away, means = self.closed_form(drawn, theirs)
+            gradients = [self.gradient] if not self.copies else [p.grad for p in self.moved]
         else:
             with arithmetic(self.half, self.device.type):
                 loss, error, value = self.loss(drawn)
             mean = (drawn.numbers["weight"] * loss).mean()
-            gradients = self._gradients(mean)
+            gradients = torch.autograd.grad(mean, self.moved, materialize_grads=True)
             means = torch.stack([mean.detach(), error.abs().mean(), value.mean()])
             away = loss if self.q.atoms > 1 else error
         norm, usable = optimiser_step(self.adam, gradients, self.group, self.config.gradient_clip, rate)
-        if self.copies:
-            self.copies[0].refresh()
         if self.replay.alpha and (usable if self.adam.on_host else read(usable)):
             self.replay.prioritise(row, read(away))
         self.counts.updates += 1
@@ -287,16 +290,6 @@ class DQN(Algorithm):
         if not self.adam.on_host:
             return torch.stack([*means, norm, (~usable).float()])
         return np.array([*read(means), norm, not usable])
-
-    def _gradients(self, mean: Tensor) -> Sequence[Tensor]:
-        """Of all that learns, in its order; of a copy in bfloat16, as float32: norms and means of ranks are."""
-        gradients: Sequence[Tensor] = torch.autograd.grad(mean, self.moved, materialize_grads=True)
-        if not self.copies:
-            return gradients
-        for parameter, gradient in zip(self.owned, gradients, strict=True):
-            assert parameter.grad is not None
-            parameter.grad.copy_(gradient)
-        return [self.gradient]
 
     def rewards(self, walk: Walk) -> NDArray[np.float32]:
         """Rewards of steps [B, n]: the weighted sum of columns, scaled and clipped, plus the unclipped columns.

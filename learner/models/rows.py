@@ -55,7 +55,7 @@ class _SumRows(torch.autograd.Function):
         ctx.save_for_backward(ids)
         ctx.rows = len(table)
         sums = table.new_empty(len(ids), table.shape[1])
-        _sum(table.contiguous().detach().numpy(), ids.contiguous().numpy(), sums.numpy())
+        sum_of(table.contiguous().detach().numpy(), ids.contiguous().numpy(), sums.numpy())
         return sums
 
     @staticmethod
@@ -89,7 +89,8 @@ def _appear(
 
 
 @compiled
-def _sum(table: Array, ids: Ids, sums: Array) -> None:
+def sum_of(table: Array, ids: Ids, sums: Array) -> None:
+    """Write the sums of the rows `ids` [B, K] of a table [U, C], [B, C]."""
     for b in range(ids.shape[0]):
         to = sums[b]
         to[:] = 0

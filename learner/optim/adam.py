@@ -42,7 +42,8 @@ class Adam:
     epsilon: ClassVar[float] = float(EPSILON)  # added to the root of a mean square gradient
 
     def __init__(self, parameters: Tensor, copies: Sequence[Tensor] = ()) -> None:
-        self.parameters, self.copies = parameters, [each.detach().view(-1) for each in copies]
+        self.parameters = parameters
+        self._copies = [bits(each.detach().view(-1)) if each.dtype == torch.bfloat16 else None for each in copies]
         self.mean, self.square = torch.zeros_like(parameters), torch.zeros_like(parameters)
         self.steps = 0
         self._sizes, self._parts = list[int](), list[tuple[Array, ...]]()  # of the last gradients
@@ -64,11 +65,12 @@ class Adam:
             parts = (np.split(each, np.cumsum(sizes)[:-1]) for each in whole)
             self._sizes, self._parts = sizes, [*zip(*parts, strict=True)]
         numbers = np.float32(factor), np.float32(scale), np.float32(root)
-        for i, ((parameters, mean, square), gradient) in enumerate(zip(self._parts, gradients, strict=True)):
-            if gradient.dtype == torch.bfloat16:
-                _step_halved(parameters, mean, square, bits(gradient), bits(self.copies[i]), *numbers)
-            else:
+        copies = self._copies or [None] * len(gradients)
+        for (parameters, mean, square), gradient, written in zip(self._parts, gradients, copies, strict=True):
+            if written is None:
                 _step(parameters, mean, square, gradient.numpy(), *numbers)
+            else:
+                _step_halved(parameters, mean, square, bits(gradient), written, *numbers)
 
     def step_there(self, gradients: Sequence[Tensor], rate: float, divisor: Tensor, skipped: Tensor) -> None:
         """`step` on any device, where numbers about the gradient are tensors: it is divided by `divisor` [], in place,
@@ -187,12 +189,10 @@ def _square_halved(gradient: NDArray[np.uint16]) -> float:
         for k in range(SUMS):
             x = np.uint32(np.uint32(gradient[first + k]) << SIXTEEN).view(np.float32)
             sums[k] += x * x
-    total = 0.0
-    for each in sums:
-        total += each
+    total = float(sums.sum())
     for i in range(ends, len(gradient)):
-        x = np.uint32(np.uint32(gradient[i]) << SIXTEEN).view(np.float32)
-        total += x * x
+        last = np.uint32(np.uint32(gradient[i]) << SIXTEEN).view(np.float32)
+        total += float(last * last)
     return total
 
 

@@ -62,7 +62,7 @@ class Halved(Generic[Network]):
         kept: layers of it that compute in float32. The copy shares their weights.
 
     Attributes:
-        network: the copy.
+        network: the copy. Where the original has a gradient, it has one in its own type.
     """
 
     def __init__(self, original: Network, kept: Iterable[nn.Module]) -> None:
@@ -70,9 +70,12 @@ class Halved(Generic[Network]):
         self.network = copy.deepcopy(original)
         self._pairs: list[tuple[Tensor, Tensor]] = []
         for own, other in zip(original.parameters(), self.network.parameters(), strict=True):
-            other.data = own.data if id(own) in whole else own.data.bfloat16()
-            if id(own) not in whole:
-                self._pairs.append((own, other))
+            if id(own) in whole:
+                other.data, other.grad = own.data, own.grad
+                continue
+            other.data = own.data.bfloat16()
+            other.grad = None if own.grad is None else torch.zeros_like(other)
+            self._pairs.append((own, other))
 
     @torch.no_grad()
     def refresh(self) -> None:

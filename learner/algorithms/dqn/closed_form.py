@@ -22,11 +22,13 @@ from learner.algorithms.dqn.drawn import Drawn
 from learner.models.networks import texts
 from learner.models.policy import Policy
 from learner.models.q import Dueling
-from learner.models.rows import scatter
+from learner.models.rows import scatter, sum_of
 from learner.models.text_encoder import FrozenMiniLM
 
 Array = NDArray[np.float32]
 Places = NDArray[np.int64]
+Layers = tuple[nn.Linear, nn.Linear]
+before_relu = torch.ops.aten.threshold_backward.default  # of a gradient, the output and 0
 
 
 class ClosedForm:
@@ -42,7 +44,8 @@ class ClosedForm:
         network, head = policy.network, policy.q
         assert isinstance(network, texts.Network)
         assert isinstance(head, Dueling)
-        self.network, self.head, self.double = network, head, double
+        self.network, self.double, self.out = network, double, list(network.out)
+        self.advantage, self.value = _layers(head.advantage), _layers(head.value)
         self.type = network.out_bias.dtype  # of what is multiplied
 
     @torch.no_grad()
@@ -55,18 +58,25 @@ class ClosedForm:
         Returns:
             The value's error [B]; the means of weighted losses, of the errors' sizes and of values, [3].
         """
-        network, head, seen, own = self.network, self.head, drawn.seen, drawn.own
+        network, own = self.network, drawn.own
         assert drawn.texts is not None
         numbers = {name: value.numpy() for name, value in drawn.numbers.items()}
         sizes, codes = [len(ids) for ids in drawn.ids], drawn.texts.to(self.type)
-        seen = seen | {name: seen[name].to(self.type) for name in network.numbers}
-        total, _ = network.combine(seen, network.of_texts(codes, sizes).float())
+        rest = {name: drawn.seen[name].to(self.type) for name in network.numbers}
+        named = np.concatenate([drawn.seen[name].numpy().reshape(len(drawn), -1) for name in network.texts], 1)
+        parts = torch.empty(sum(sizes), network.width, dtype=self.type)
+        by_field = [*zip(self.out, torch.split(codes, sizes), torch.split(parts, sizes), strict=False)]
+        for weight, code, part in by_field:
+            torch.mm(code, weight.t(), out=part)
+        total = torch.empty(len(drawn), network.width)
+        sum_of(parts.float().numpy(), named, total.numpy())
+        total.add_(network.of_rest(rest)).relu_()
         features = total.to(self.type)  # [U, hidden]
-        inner, advantage = _forward(head.advantage, features)
-        value_inner, value = _forward(head.value, features[:own])
+        inner, advantage = _forward(self.advantage, features)
+        features = features[:own]
+        value_inner, value = _forward(self.value, features)
 
-        d_value, d_advantage = torch.zeros(own, 1), torch.zeros(own, head.actions)
-        error = torch.empty(len(numbers["now"]))
+        error, slope = torch.empty(len(numbers["now"])), np.empty(len(numbers["now"]), np.float32)
         means = _loss(
             value.numpy(),
             advantage.numpy(),
@@ -79,24 +89,28 @@ class ClosedForm:
             numbers["discount"],
             numbers["weight"],
             self.double,
-            d_value.numpy(),
-            d_advantage.numpy(),
+            slope,
             error.numpy(),
         )
-        features = features[:own]
-        d_features = _backward(head.advantage, features, inner[:own], d_advantage).float()
-        d_features += _backward(head.value, features, value_inner, d_value)
-        d_total = _before_relu(d_features, total[:own])
+        d_inner = torch.zeros(2, own, network.width)
+        towards = inner.numpy(), value_inner.numpy(), *d_inner.numpy()
+        layers = self.advantage[1], self.value[1]
+        gradients = [p.grad.numpy() for layer in layers for p in (layer.weight, layer.bias) if p.grad is not None]
+        weights = [layer.weight.numpy() for layer in layers]
+        _through_last(numbers["now"], numbers["action"], slope, *towards, *weights, *gradients)
+        d_advantage, d_value = d_inner.to(self.type)
+        d_features = torch.mm(d_advantage, self.advantage[0].weight).addmm_(d_value, self.value[0].weight)
+        for (first, _), d_given in ((self.advantage, d_advantage), (self.value, d_value)):
+            torch.mm(d_given.t(), features, out=first.weight.grad)
+            torch.sum(d_given, 0, out=first.bias.grad)
+        d_total = before_relu(d_features.float(), total[:own], 0)
         d_parts = torch.zeros(sum(sizes), network.width)
-        for name in network.texts:
-            scatter(seen[name][:own].reshape(own, -1).numpy(), d_total.numpy(), d_parts.numpy())
+        scatter(named[:own], d_total.numpy(), d_parts.numpy())
         d_total, d_parts = d_total.to(self.type), d_parts.to(self.type)
         torch.sum(d_total, 0, out=network.out_bias.grad)
-        if network.numbers:
-            rest = torch.cat([seen[name][:own] for name in network.numbers], -1)
-            torch.mm(d_total.t(), rest, out=network.out[-1].grad)
-        by_field = zip(torch.split(d_parts, sizes), torch.split(codes, sizes), network.out, strict=False)
-        for d_part, code, weight in by_field:
+        if rest:
+            torch.mm(d_total.t(), torch.cat([value[:own] for value in rest.values()], -1), out=network.out[-1].grad)
+        for (weight, code, _), d_part in zip(by_field, torch.split(d_parts, sizes), strict=True):
             torch.mm(d_part.t(), code, out=weight.grad)
         return error, torch.tensor(means)
 
@@ -111,34 +125,18 @@ def suits(policy: Policy) -> bool:
     return bool(of_texts and frozen and plain and on_host)
 
 
-def _layers(stream: nn.Sequential) -> tuple[nn.Linear, nn.Linear]:
+def _layers(stream: nn.Sequential) -> Layers:
     first, _, last = stream
     assert isinstance(first, nn.Linear)
     assert isinstance(last, nn.Linear)
     return first, last
 
 
-def _forward(stream: nn.Sequential, x: Tensor) -> tuple[Tensor, Tensor]:
+def _forward(layers: Layers, x: Tensor) -> tuple[Tensor, Tensor]:
     """What is between a stream's layers, and its output, as the last layer computes: in float32."""
-    first, last = _layers(stream)
+    first, last = layers
     inner = nn.functional.linear(x, first.weight, first.bias).relu_().to(last.weight.dtype)
     return inner, nn.functional.linear(inner, last.weight, last.bias)
-
-
-def _backward(stream: nn.Sequential, x: Tensor, inner: Tensor, d_output: Tensor) -> Tensor:
-    """The gradient of a stream's input; that of its parameters is written."""
-    first, last = _layers(stream)
-    d_inner = _before_relu(d_output @ last.weight, inner)
-    d_inner = d_inner.to(x.dtype)
-    for layer, given, d_given in ((last, inner, d_output), (first, x, d_inner)):
-        torch.mm(d_given.t(), given, out=layer.weight.grad)
-        torch.sum(d_given, 0, out=layer.bias.grad)
-    return d_inner @ first.weight
-
-
-def _before_relu(d_output: Tensor, output: Tensor) -> Tensor:
-    result: Tensor = torch.ops.aten.threshold_backward(d_output, output, 0)
-    return result
 
 
 @compiled
@@ -154,8 +152,7 @@ def _loss(
     discount: Array,
     weight: Array,
     double: bool,
-    d_value: Array,
-    d_advantage: Array,
+    slope: Array,
     error: Array,
 ) -> tuple[float, float, float]:
     rows, actions = len(now), advantage.shape[1]
@@ -175,12 +172,62 @@ def _loss(
         size = abs(error[b])
         # The loss of Huber (1964): its slope is the error, at most 1. What is not a number stays so.
         loss = size - 0.5 if size >= 1 else 0.5 * size * size
-        slope = (error[b] / size if size >= 1 else error[b]) * weight[b] / rows
-        d_value[now[b], 0] += slope
-        d_advantage[now[b], action[b]] += slope
-        for a in range(actions):
-            d_advantage[now[b], a] -= slope / actions
+        slope[b] = (error[b] / size if size >= 1 else error[b]) * weight[b] / rows
         total += weight[b] * loss
         away += size
         values += chosen
     return total / rows, away / rows, values / rows
+
+
+@compiled
+def _through_last(
+    now: Places,
+    action: Places,
+    slope: Array,
+    inner: Array,
+    value_inner: Array,
+    d_inner: Array,
+    d_value_inner: Array,
+    weight: Array,
+    value_weight: Array,
+    d_weight: Array,
+    d_bias: Array,
+    d_value_weight: Array,
+    d_value_bias: Array,
+) -> None:
+    """Through both last layers and the ReLU before them. A row's slope is that of its value and of its action's
+    advantage; all advantages share minus as much. So no product of matrices is needed.
+
+    d_inner, d_value_inner: [own, hidden], 0. The parameters' gradients are written over.
+    """
+    actions, width = weight.shape
+    share, zero, total = np.float32(1 / actions), np.float32(0), np.float32(0)
+    mean, common = np.zeros(width, np.float32), np.zeros(width, np.float32)
+    d_weight[:], d_bias[:], d_value_weight[:] = 0, 0, 0
+    for a in range(actions):
+        for k in range(width):
+            mean[k] += share * weight[a, k]
+    for b in range(len(now)):
+        i, a, of = now[b], action[b], slope[b]
+        for k in range(width):
+            d_inner[i, k] += of * (weight[a, k] - mean[k])
+        for k in range(width):
+            d_value_inner[i, k] += of * value_weight[0, k]
+        for k in range(width):
+            d_weight[a, k] += of * inner[i, k]
+        for k in range(width):
+            common[k] += of * inner[i, k]
+        for k in range(width):
+            d_value_weight[0, k] += of * value_inner[i, k]
+        d_bias[a] += of
+        total += of
+    for a in range(actions):
+        for k in range(width):
+            d_weight[a, k] -= share * common[k]
+        d_bias[a] -= share * total
+    d_value_bias[0] = total
+    for i in range(len(d_inner)):
+        for k in range(width):
+            d_inner[i, k] = d_inner[i, k] if inner[i, k] > 0 else zero
+        for k in range(width):
+            d_value_inner[i, k] = d_value_inner[i, k] if value_inner[i, k] > 0 else zero

@@ -19,8 +19,8 @@ from learner.models.rows import Appearing
 from learner.optim.device import send
 from learner.store.replay import Sample
 
-Ahead = Callable[[dict[str, Tensor], Tensor, Ids, list[bytes]], None]
-"""Takes the arguments of `Remembered`."""
+Ahead = Callable[[dict[str, Tensor], Tensor, Ids, list[bytes]], Tensor]
+"""Takes the arguments of `Remembered`, and returns what it does."""
 
 
 @dataclass
@@ -32,9 +32,13 @@ class Drawn:
     texts: Tensor | None  # prepared, field by field
     ids: Ids  # of these texts, on the host
     keys: list[bytes]  # of the distinct observations that follow, [needed]; none if they are not comparable
+    theirs: Tensor | None  # the target's outputs for these, [needed, A, atoms], if they were computed ahead
     own: int  # the rest only follow an action, and need no gradient
     others: bool  # whether there are such
     numbers: dict[str, Tensor]  # [B] `now`, `after`: rows of `seen`; `place` of what follows in `needed`; the sample's
+
+    def __len__(self) -> int:
+        return len(next(iter(self.seen.values())))
 
 
 def drawn_by_step(
@@ -43,16 +47,18 @@ def drawn_by_step(
     """A sample of several gradient steps, step by step: each observation once, each text once, sent in one copy.
 
     text: the text of an id.
-    ahead: computes the target's outputs for all that follows, and remembers them. Pictures are not comparable.
+    ahead: computes the target's outputs for all that follows: the target stands still. Pictures are not comparable.
     """
     unique_obs, rows, keys = deduplicate(policy.fields, [sample.obs, sample.following])
     obs, ids = texts_of(policy.text_fields, unique_obs)
     seen = policy.inputs({name: torch.from_numpy(value) for name, value in obs.items()})
     every_id = np.concatenate([*ids, np.zeros(0, np.int32)])
     texts = policy.prepare([text(i) for i in every_id.tolist()])
+    theirs, following_at = None, np.zeros(0, np.int64)
     if ahead and keys:
-        following = np.unique(rows[1])
-        ahead(seen, torch.from_numpy(following), ids, [keys[row] for row in following.tolist()])
+        following, following_at = np.unique(rows[1]), np.zeros(len(keys), np.int64)
+        following_at[following] = np.arange(len(following))
+        theirs = ahead(seen, torch.from_numpy(following), ids, [keys[row] for row in following.tolist()])
     named, appearing = Appearing(len(every_id)), Appearing(len(next(iter(unique_obs.values()))))
     for step in np.split(np.arange(len(sample.row)), steps):
         distinct, (now, after) = appearing(rows[:, step])
@@ -77,6 +83,7 @@ def drawn_by_step(
             found["texts"].get("texts"),
             [every_id[which] for which in used],
             [keys[row] for row in distinct[needed].tolist()] if keys else [],
+            None if theirs is None else theirs[torch.from_numpy(following_at[distinct[needed]])],
             own,
             int(after.max()) >= own,
             found["numbers"],

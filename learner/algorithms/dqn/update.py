@@ -138,9 +138,9 @@ class DQN(Algorithm):
         self.adam = Adam(parameters, self.moved if self.copies else ())
         closed = dqn.fit == "train_all" and suits(policy)
         self.closed_form = ClosedForm(self.learning, double=dqn.double) if closed else None
-        if closed and self.copies:
-            for parameter, other in zip(self.owned, self.moved, strict=True):
-                other.grad = parameter.grad if other.dtype == parameter.dtype else torch.zeros_like(other)
+        # Where the closed form writes; float32 lies side by side.
+        of_copies = [gradient for p in self.moved if (gradient := p.grad) is not None]
+        self.written = of_copies if self.copies else [self.gradient]
         self.remembered = Remembered(self.judging, lambda text_id: self.replay.texts[text_id])
 
     # ---- in and out ---------------------------------------------------------------------------------------------
@@ -250,7 +250,8 @@ class DQN(Algorithm):
         at_once = 1 if alone else max(1, MOST_DRAWN // self.size)
         reports = list[NDArray[np.float64] | Tensor]()
         while len(reports) < n:
-            steps = min(n - len(reports), at_once)
+            copied = self.copy_every - self.counts.updates % self.copy_every
+            steps = min(n - len(reports), at_once, copied)
             sample = self.sample(steps, beta)
             made = [*self.drawn(sample, steps)]  # one after the other: between products, code leaves the cache
             reports += [self._step(rate, sample.row, drawn) for drawn in made]
@@ -270,10 +271,8 @@ class DQN(Algorithm):
         row: [B] in the replay, of what was drawn; only priorities need it.
         """
         if self.closed_form:
-            with arithmetic(self.half):
-                theirs = self.theirs(drawn)
-            away, means = self.closed_form(drawn, theirs)
-            gradients = [self.gradient] if not self.copies else [p.grad for p in self.moved]
+            away, means = self.closed_form(drawn, self.theirs(drawn))
+            gradients: Sequence[Tensor] = self.written
         else:
             with arithmetic(self.half, self.device.type):
                 loss, error, value = self.loss(drawn)
@@ -307,9 +306,9 @@ class DQN(Algorithm):
     def drawn(self, sample: Sample, steps: int = 1) -> Iterator[Drawn]:
         """What each of the steps learns from."""
 
-        def ahead(*following: Any) -> None:
+        def ahead(*following: Any) -> Tensor:
             with arithmetic(self.half):
-                self.remembered(*following)
+                return self.remembered(*following)
 
         many = steps > 1 and self.remembered.by_row and self.device.type == "cpu"
         return drawn_by_step(
@@ -348,10 +347,13 @@ class DQN(Algorithm):
 
     def theirs(self, drawn: Drawn) -> Tensor:
         """The target's outputs [n, A, atoms] for the n distinct observations that follow, without gradient."""
+        if drawn.theirs is not None:
+            return drawn.theirs
         seen, needed = drawn.seen, drawn.numbers["needed"]
-        if self.device.type == "cpu":
-            return self.remembered(seen, needed, drawn.ids, drawn.keys)
-        return judge(self.target, seen, needed, self.target.of_texts(drawn.texts, [*map(len, drawn.ids)]))
+        with arithmetic(self.half, self.device.type):
+            if self.device.type == "cpu":
+                return self.remembered(seen, needed, drawn.ids, drawn.keys)
+            return judge(self.target, seen, needed, self.target.of_texts(drawn.texts, [*map(len, drawn.ids)]))
 
 
 def judge(policy: Policy, seen: Mapping[str, Tensor], which: slice | Tensor, texts: Tensor) -> Tensor:

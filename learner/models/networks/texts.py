@@ -70,7 +70,7 @@ class Network(nn.Module):
                 chosen.append(codes[torch.from_numpy(used)])
                 sizes.append(len(used))
             return self.combine({**obs, **places}, self.of_texts(torch.cat(chosen) if chosen else codes, sizes))
-        total = self._of_rest(obs)
+        total = self.of_rest(obs)
         for out, name in zip(self.out, self.texts, strict=False):  # the last is of the rest
             if obs[name].dim() > 1:  # a set [B, K]
                 total = total + linear(codes[obs[name]].sum(1), out)
@@ -87,14 +87,14 @@ class Network(nn.Module):
 
     def combine(self, obs: Observations, texts: Tensor) -> tuple[Tensor, Tensor]:
         """`forward`, with texts as row indices into their parts [U, hidden], which are summed."""
-        total = self._of_rest(obs)
+        total = self.of_rest(obs)
         if self.texts:
             named = torch.cat([obs[name].reshape(len(obs[name]), -1) for name in self.texts], 1)
             total = total + sum_rows(texts, named)
         features = torch.relu(total)
         return features, features
 
-    def _of_rest(self, obs: Observations) -> Tensor:
+    def of_rest(self, obs: Observations) -> Tensor:
         """The part of all that is not text, and the bias: [B, hidden], or [hidden] if there are only texts."""
         rest = [obs[name] for name in self.numbers]
         for of, name in zip(self.of_picture, self.pictures, strict=True):

@@ -61,7 +61,7 @@ from learner.optim.precision import has_bfloat16
 from llm_service.embedding import embed_one
 
 EXPERIMENT = ("method=ellm", "env=crafter", "env.id=crafter/Text", "env.success=loose")  # the same words as the peer's
-ACTORS = ("actors.n=1", "actors.envs=32", "actors.steps=8")  # one core acts, another learns
+ACTORS = ("actors.n=1", "actors.envs=32")  # one core acts, another learns
 LATENCY_S = 0.2
 MINIBATCH, LARGE_MINIBATCH = 64, 512
 PER_STEP = 16  # rows replayed for an env step
@@ -88,6 +88,8 @@ class Setting:
         words = [
             *EXPERIMENT,
             *ACTORS,
+            # Between two updates the learner waits some milliseconds, a tenth of an update of eight large minibatches.
+            f"actors.steps={16 if self.minibatch > MINIBATCH else 8}",
             f"llm.latency_s={self.latency_s}",
             f"learner.minibatch={self.minibatch}",
             f"learner.threads={threads}",

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from learner.algorithms.dqn import closed_form
+from learner.optim import precision
+from learner.optim.precision import arithmetic
 from tests.learner import test_deduplicate
 from tests.learner.test_deduplicate import learner_of, plain_loss, sample_of
 
@@ -69,6 +71,52 @@ def test_a_run_takes_the_steps_that_it_would_take_without():
     assert reports[0] == pytest.approx(reports[1], rel=1e-3)
     torch.testing.assert_close(with_it.adam.parameters, without.adam.parameters, atol=1e-5, rtol=1e-3)
     assert not torch.equal(with_it.adam.parameters, learner_of("sets of texts").adam.parameters)
+
+
+def halved_learner_of(world, monkeypatch, **options):
+    """Emulated where the processor has no bfloat16: slow, and the same numbers."""
+    monkeypatch.setattr(precision, "has_bfloat16", lambda: True)
+    dqn = learner_of(world, autocast="bfloat16", **options)
+    dqn.refresh()
+    return dqn
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_in_bfloat16_it_is_as_near_to_float32_as_what_pytorch_derives(world, monkeypatch):
+    dqn = halved_learner_of(WORLDS[world], monkeypatch)
+    sample = weighted(sample_of(dqn))
+    drawn = next(dqn.drawn(sample))
+    exact = torch.autograd.grad(
+        (torch.from_numpy(sample.weight) * plain_loss(dqn, sample)).mean(),
+        list(dqn.policy.parameters()),
+        materialize_grads=True,
+    )
+    with arithmetic(True):
+        loss, away, _ = dqn.loss(drawn)
+    derived = torch.autograd.grad((drawn.numbers["weight"] * loss).mean(), dqn.moved, materialize_grads=True)
+    error, means = dqn.closed_form(drawn, dqn.theirs(drawn))
+    assert {each.dtype for each in (error, means)} == {torch.float32}
+    torch.testing.assert_close(error, away, atol=0.05, rtol=0.05)
+    assert [each.dtype for each in dqn.written] == [each.dtype for each in dqn.moved]
+    assert {torch.bfloat16, torch.float32} == {each.dtype for each in dqn.written}
+    wanted, found, other = (
+        torch.cat([part.float().flatten() for part in parts]) for parts in (exact, dqn.written, derived)
+    )
+    assert not torch.equal(found, wanted)
+    assert torch.cosine_similarity(found, wanted, 0) > 0.999
+    assert (found - wanted).norm() < 1.2 * (other - wanted).norm()
+
+
+def test_in_bfloat16_a_run_takes_the_steps_that_it_would_take_without(monkeypatch):
+    with_it, without = (halved_learner_of("sets of texts", monkeypatch) for _ in range(2))
+    without.closed_form = None
+    reports = [dqn._steps(5, 1e-3, 0) for dqn in (with_it, without)]
+    assert reports[0] == pytest.approx(reports[1], rel=0.03)
+    torch.testing.assert_close(with_it.adam.parameters, without.adam.parameters, atol=2e-3, rtol=1e-2)
+    for dqn in (with_it, without):
+        assert dqn.adam.parameters.dtype == torch.float32
+        for own, other in zip(dqn.owned, dqn.moved, strict=True):
+            assert torch.equal(own.to(other.dtype), other)
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])

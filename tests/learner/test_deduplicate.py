@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from actors import ActorsConfig, ActorSetup, RolloutActor, wrappers
 from envs.api import Field
 from learner.algorithms.dqn import DQN, DQNConfig
 from learner.algorithms.dqn.deduplicate import Remembered, deduplicate, texts_of
+from learner.algorithms.dqn.update import judge
 from learner.config import LearnerConfig
 from learner.goals import GoalsConfig
 from learner.group import build_policy, get_weights
@@ -182,9 +184,26 @@ def test_what_follows_in_many_steps_is_computed_ahead():
     dqn, other = learner_of("sets of texts"), learner_of("sets of texts")
     sample = sample_of(dqn, n=60)
     made, alone = list(dqn.drawn(sample, 3)), list(other.drawn(sample, 1))
-    dqn.remembered._compute = None  # not called any more
+    dqn.remembered = None  # not asked any more
     theirs = [dqn.theirs(drawn)[drawn.numbers["place"]] for drawn in made]
     assert torch.equal(torch.cat(theirs), other.theirs(alone[0])[alone[0].numbers["place"]])
+
+
+def test_no_step_learns_from_a_target_that_is_no_more():
+    dqn = learner_of("sets of texts", target_every=12)
+    assert dqn.copy_every == 3
+    take, targets = dqn._step, []
+
+    def step(rate, row, drawn):
+        targets.append(torch.cat([p.flatten() for p in dqn.target.parameters()]))
+        texts = dqn.target.of_texts(drawn.texts, [*map(len, drawn.ids)])
+        wanted = judge(dqn.target, drawn.seen, drawn.numbers["needed"], texts)
+        torch.testing.assert_close(dqn.theirs(drawn), wanted, atol=1e-5, rtol=1e-4)
+        return take(rate, row, drawn)
+
+    dqn._step = step
+    dqn._steps(8, 1e-2, 0)
+    assert [int(not torch.equal(one, other)) for one, other in itertools.pairwise(targets)] == [0, 0, 1, 0, 0, 1, 0]
 
 
 def test_pictures_are_all_taken_to_differ():
@@ -283,6 +302,29 @@ def test_gradients_in_parts_make_the_step_of_their_whole():
         np.testing.assert_allclose(mean, moved[0][1], rtol=1e-5)
     clipped = (whole * (0.5 / (whole.norm() + 1e-6))).numpy()
     np.testing.assert_allclose(moved[0][1], 0.19 * clipped, rtol=1e-4)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.floats(-3e38, 3e38, width=32), min_size=1, max_size=200),
+    st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=200),
+)
+def test_gradients_in_bfloat16_make_the_step_of_the_same_numbers_and_copies_are_rounded(values, slopes):
+    parameters = torch.tensor(values)
+    gradient = torch.tensor([slopes[i % len(slopes)] for i in range(len(values))]).bfloat16()
+    copies = [parameters.bfloat16(), parameters[:3].clone()]
+    rest = torch.ones(len(copies[1]))
+    halved = Adam(torch.cat([parameters, rest]), copies)
+    whole = Adam(torch.cat([parameters, rest]))
+    for rate in (0.0, 0.5):
+        norm, usable = optimiser_step(halved, [gradient, rest], Group(), 0.5, rate)
+        other, _ = optimiser_step(whole, [torch.cat([gradient.float(), rest])], Group(), 0.5, rate)
+        assert usable
+        assert norm == pytest.approx(other, rel=1e-5)
+        for name in ("parameters", "mean", "square"):
+            torch.testing.assert_close(getattr(halved, name), getattr(whole, name), rtol=1e-4, atol=1e-6)
+        assert torch.equal(copies[0], halved.parameters[: len(values)].bfloat16())
+        assert torch.equal(copies[1], parameters[:3]), "what is in float32 is not written"
 
 
 @pytest.mark.parametrize("make", [Adam, lambda parameters: DecayingAdam(parameters, (0.9, 0.95))])

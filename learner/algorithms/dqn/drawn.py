@@ -47,7 +47,8 @@ def drawn_by_step(
     """A sample of several gradient steps, step by step: each observation once, each text once, sent in one copy.
 
     text: the text of an id.
-    ahead: computes the target's outputs for all that follows: the target stands still. Pictures are not comparable.
+    ahead: computes the target's outputs for all that follows; the target may not change before the last step. Pictures
+        are not comparable, so theirs are not.
     """
     unique_obs, rows, keys = deduplicate(policy.fields, [sample.obs, sample.following])
     obs, ids = texts_of(policy.text_fields, unique_obs)

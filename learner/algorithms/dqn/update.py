@@ -138,7 +138,7 @@ class DQN(Algorithm):
         self.adam = Adam(parameters, self.moved if self.copies else ())
         closed = dqn.fit == "train_all" and suits(policy)
         self.closed_form = ClosedForm(self.learning, double=dqn.double) if closed else None
-        # Where the closed form writes; float32 lies side by side.
+        # The gradients that the closed form writes: all in one if they are float32.
         of_copies = [gradient for p in self.moved if (gradient := p.grad) is not None]
         self.written = of_copies if self.copies else [self.gradient]
         self.remembered = Remembered(self.judging, lambda text_id: self.replay.texts[text_id])
@@ -250,7 +250,7 @@ class DQN(Algorithm):
         at_once = 1 if alone else max(1, MOST_DRAWN // self.size)
         reports = list[NDArray[np.float64] | Tensor]()
         while len(reports) < n:
-            copied = self.copy_every - self.counts.updates % self.copy_every
+            copied = self.copy_every - self.counts.updates % self.copy_every  # steps until the target changes
             steps = min(n - len(reports), at_once, copied)
             sample = self.sample(steps, beta)
             made = [*self.drawn(sample, steps)]  # one after the other: between products, code leaves the cache

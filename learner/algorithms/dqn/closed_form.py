@@ -4,8 +4,8 @@
     numbers ─────────> their part  ──>                                   ──> value stream
 
 Minibatches are small: recording a hundred operations of 35 rows and differentiating them takes as long as the products
-themselves. Here the gradient is written where the optimiser reads it, and most of what is not a product is four compiled
-loops. `DQN.loss` is the same for every network and device.
+themselves. Here the gradient is written where the optimiser reads it, and most of what is not a product is four
+compiled loops. `DQN.loss` is the same for every network and device.
 
 The limit is the products: weights of a megabyte each, half of it in bfloat16, for some dozens of rows.
 """

@@ -60,9 +60,9 @@ class LearnerConfig(Part):
     `learner.reward_decay.goal=0.5`, goals pay less and less in the first half of a training, and nothing after it."""
     autocast: Autocast = "none"
     """Arithmetic of the networks while learning: float32, or bfloat16 (`auto`: where the device has it). On one core
-    bfloat16 makes `film`, and minibatches of thousands, a quarter to a half faster, action values of pictures and
-    those of texts a quarter, and the `mlp` in minibatches of 256 slower. Action values themselves are float32
-    always."""
+    bfloat16 makes `film`, and minibatches of thousands, a quarter to a half faster, action values of pictures a
+    quarter, those of texts a tenth to two thirds, and the `mlp` in minibatches of 256 slower. Action values
+    themselves are float32 always."""
 
     @field_validator("reward_weights", "reward_decay")
     @classmethod

@@ -182,17 +182,22 @@ def bits(halved: Tensor) -> NDArray[np.uint16]:
 
 
 @compiled
+def _wide(half: np.uint16) -> np.float32:
+    """A bfloat16 number, by its bits."""
+    wide: np.float32 = np.uint32(np.uint32(half) << SIXTEEN).view(np.float32)
+    return wide
+
+
+@compiled
 def _square_halved(gradient: NDArray[np.uint16]) -> float:
     # So many sums side by side: one alone waits for each addition.
     sums, ends = np.zeros(SUMS, np.float32), len(gradient) // SUMS * SUMS
     for first in range(0, ends, SUMS):
         for k in range(SUMS):
-            x = np.uint32(np.uint32(gradient[first + k]) << SIXTEEN).view(np.float32)
-            sums[k] += x * x
+            sums[k] += _wide(gradient[first + k]) ** 2
     total = float(sums.sum())
     for i in range(ends, len(gradient)):
-        last = np.uint32(np.uint32(gradient[i]) << SIXTEEN).view(np.float32)
-        total += float(last * last)
+        total += float(_wide(gradient[i])) ** 2
     return total
 
 
@@ -209,7 +214,7 @@ def _step_halved(
 ) -> None:
     """`_step` where gradient and what computes are bfloat16: each number is read and written here alone."""
     for i in range(len(parameters)):
-        slope = np.uint32(np.uint32(gradient[i]) << SIXTEEN).view(np.float32) * factor
+        slope = _wide(gradient[i]) * factor
         average = mean[i] + TO_MEAN * (slope - mean[i])
         spread = square[i] + TO_SQUARE * (slope * slope - square[i])
         moved = np.float32(parameters[i] - scale * average / (math.sqrt(spread) * root + EPSILON))

@@ -49,8 +49,8 @@ class Moments(nn.Module):
 
     def update(self, x: Tensor) -> None:
         """Add features [M, width]; every rank must add some."""
-        sums = [x.new_full((1,), len(x), dtype=torch.float64), x.sum(0, dtype=torch.float64)]
-        message = torch.cat([*sums, x.square().sum(0, dtype=torch.float64)])
+        x = x.double()  # before squaring: the variance of a feature that hardly varies is a small difference
+        message = torch.cat([x.new_full((1,), len(x)), x.sum(0), x.square().sum(0)])
         self.group.average(message)
         n, total, squares = torch.split(message, [1, len(self.mean), len(self.mean)])
         self.count += n

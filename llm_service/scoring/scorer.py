@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from llm_service.errors import ContextTooLong, Refused, UsageError
@@ -200,17 +201,16 @@ class Scorer:
             places = [work.candidates.setdefault(c, len(work.candidates)) for c in candidates]
             work.asked.append((index, places))
         for batch in self._batches(list(works.values())):
-            scores, tokens, states, spread = self._compute(batch, normalise, entropies)
-            indices, owners, chosen = [], [], []
-            for owner, (work, values) in enumerate(zip(batch, scores, strict=True)):
-                for index, places in work.asked:
-                    indices.append(index)
-                    owners.append(owner)
-                    chosen.append(slice(None) if places == list(range(len(values))) else places)
-            at = list(zip(owners, chosen, strict=True))
-            picked, spelt = ([column[owner][places] for owner, places in at] for column in (scores, tokens))
-            spreads = [spread[owner][places] for owner, places in at] if entropies else []
-            yield indices, Scores(picked, spelt, states if len(owners) == len(batch) else states[owners], spreads)
+            counts, scores, tokens, states, spread = self._compute(batch, normalise, entropies)
+            first = np.cumsum([0, *counts[:-1]])
+            asked = [(owner, index, places) for owner, work in enumerate(batch) for index, places in work.asked]
+            sizes = [len(places) for _, _, places in asked]
+            rows = np.concatenate([first[owner] + np.array(places) for owner, _, places in asked])
+            picked, spelt = (torch.split(_taken(column, rows), sizes) for column in (scores, tokens))
+            spreads = torch.split(_taken(spread, rows), sizes) if entropies else ()
+            owners = np.array([owner for owner, _, _ in asked])
+            found = Scores(list(picked), list(spelt), _taken(states, owners), list(spreads))
+            yield [index for _, index, _ in asked], found
 
     def refuse(self, question: Question, name: str = "the prompt") -> None:
         """Raise what `score` raises if this question cannot be scored; messages call its prompt `name`."""
@@ -237,8 +237,9 @@ class Scorer:
 
     def _compute(
         self, batch: list[_Work], normalise: Normalisation, entropies: bool
-    ) -> tuple[Sequence[Tensor], Sequence[Tensor], Tensor, Sequence[Tensor]]:
-        """Scores [K] of each work's candidates, those of their tokens [K, L], states [B, D], and entropies [K, L]."""
+    ) -> tuple[list[int], Tensor, Tensor, Tensor, Tensor]:
+        """How many candidates each of B works has, K in all; their scores [K], those of their tokens [K, L], states
+        [B, D], and entropies [K, L] if these were asked for."""
         tries = [work.trie for work in batch]
         computed = Computed.of([len(work.prompt) for work in batch], [len(trie.tokens) for trie in tries])
         self.computed += computed
@@ -265,13 +266,13 @@ class Scorer:
         scores = tokens.sum(-1)
         if normalise == "tokens":
             scores = scores / placed(np.concatenate([trie.lengths for trie in tries]), scores.device)
-        spread: Sequence[Tensor] = ()
+        spread = tokens
         if entropies:
             share = logits.log_softmax(-1)
             by_node = -(share.exp() * share).sum(-1)
             padded = torch.cat([by_node[row, node], edges.new_zeros(1)])
-            spread = torch.split(padded[placed(paths, edges.device)], counts)
-        return torch.split(scores, counts), torch.split(tokens, counts), states, spread
+            spread = padded[placed(paths, edges.device)]
+        return counts, scores, tokens, states, spread
 
     def _check(self) -> None:
         """Compare a small trie with the model's own forward: some models treat positions or masks differently.
@@ -305,3 +306,10 @@ class Scorer:
         """Score of one candidate from the model's own forward."""
         logits = self._network.plain(prompt, candidate).float() / self._temperature
         return (logits if self._raw else logits.log_softmax(-1))[range(len(candidate)), candidate].sum()
+
+
+def _taken(x: Tensor, rows: NDArray[np.int64]) -> Tensor:
+    """Rows of a tensor, which often are all of them; a GPU takes them without the host waiting."""
+    if np.array_equal(rows, np.arange(len(x))):
+        return x
+    return x.index_select(0, placed(rows, x.device))

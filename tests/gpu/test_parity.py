@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from learner import rewards
 from learner.behaviours.imitation import SequenceFitter
 from learner.fit import Fitter
 from learner.knowledge.preference_fit import PreferenceFitter
 from learner.optim import device
 from tests.learner import chunks, histories, test_fit, test_imitation, test_preference, transformers
+from tests.learner.parity import CASES, TERMS, arrays, assert_close, assert_same_report, fitted, learned
 
 pytestmark = [
     pytest.mark.gpu,
@@ -27,32 +27,6 @@ ALIKE = 0.9
 NEAR = 0.05
 """In bfloat16: of losses, as a share."""
 
-POLICIES = {
-    "ppo mlp": ("ppo", "mlp", {}),
-    "ppo film": ("ppo", "film", {"options": {"value_clip": None}}),
-    "ppo film gru, stale": ("ppo", "film", {"policy": {"memory": "gru", "text": "gru"}, "lag": 1}),
-    "ppo texts": ("ppo", "texts", {"options": {"normalise_value": True, "reference_kl": 0.1}}),
-    "dqn mlp": ("dqn", "mlp", {"options": {"double": False}}),
-    "dqn film": ("dqn", "film", {"options": {"prioritised": True, "target_every": 2}}),
-    "dqn texts": ("dqn", "texts", {"policy": {"atoms": 11, "v_min": -1.0, "v_max": 1.0}}),
-    "dqn drrn": ("dqn", "drrn", {"policy": {"text": "gru"}}),
-}
-TERMS = {name: {"name": name, "hidden": 16} | ({"neighbours": 3} if name == "apt" else {}) for name in rewards.names()}
-
-
-def learned(where, algorithm, network, lag=0, **options):
-    """A learner after two updates on a device, and its report."""
-    made = chunks.setup(algorithm, network, device=where, learning_rate=1e-3, **options)
-    learner, report, _ = chunks.learn(made, lag)
-    assert learner.policy.device.type == where
-    return learner, report
-
-
-def arrays(learner):
-    """All that a checkpoint holds of it."""
-    groups = {"model": learner.ready(), **learner.algorithm.state()}
-    return {f"{group} {name}": value for group, own in groups.items() for name, value in own.items()}
-
 
 def moved(learner, setup):
     """What its weights moved by since they were drawn, side by side."""
@@ -60,24 +34,12 @@ def moved(learner, setup):
     return np.concatenate([(after[name] - before[name]).ravel() for name in after if name != "q.epsilon"])
 
 
-def assert_close(here, there):
-    assert here.keys() == there.keys()
-    for name, value in here.items():
-        np.testing.assert_allclose(there[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
-
-
-def assert_same_report(here, there, share):
-    for name, value in here.items():
-        if name.startswith(("losses/", "policy/", "intrinsic/")):
-            assert there[name] == pytest.approx(value, rel=share, abs=share / 5), name
-
-
-@pytest.mark.parametrize("case", POLICIES)
+@pytest.mark.parametrize("case", CASES)
 def test_float32_learns_the_same(case):
-    algorithm, network, options = POLICIES[case]
+    algorithm, network, options = CASES[case]
     (here, said), (there, told) = (learned(where, algorithm, network, **options) for where in ("cpu", "cuda"))
     assert np.abs(moved(here, chunks.setup(algorithm, network, policy=options.get("policy")))).max() > 20 * CLOSE
-    assert_close(arrays(here), arrays(there))
+    assert_close(arrays(here), arrays(there), CLOSE)
     assert_same_report(said, told, 10 * CLOSE)
 
 
@@ -86,13 +48,13 @@ def test_float32_learns_the_same(case):
 def test_float32_pays_the_same(term, algorithm):
     (here, said), (there, told) = (learned(w, algorithm, "texts", intrinsic=TERMS[term]) for w in ("cpu", "cuda"))
     assert said["intrinsic/reward_mean"] > 0
-    assert_close(arrays(here), arrays(there))
+    assert_close(arrays(here), arrays(there), CLOSE)
     assert_same_report(said, told, 10 * CLOSE)
 
 
-@pytest.mark.parametrize("case", POLICIES)
+@pytest.mark.parametrize("case", CASES)
 def test_bfloat16_learns_alike(case):
-    algorithm, network, options = POLICIES[case]
+    algorithm, network, options = CASES[case]
     (here, said), (there, told) = (
         learned(where, algorithm, network, autocast=autocast, **options)
         for where, autocast in (("cpu", "none"), ("cuda", "bfloat16"))
@@ -106,18 +68,11 @@ def test_bfloat16_learns_alike(case):
             assert told[name] == pytest.approx(said[name], rel=NEAR, abs=NEAR / 5)
 
 
-def fitted(make, where):
-    """Weights after three steps of a fit on a device, what these steps said, and a validation."""
-    fitter = make(where)
-    assert fitter.parameters.device.type == where
-    found = fitter.fit(3)
-    return fitter.weights(), {"steps": np.array(found)} | {n: np.array(v) for n, v in fitter.validate().items()}
-
-
 def assert_fits_the_same(make):
-    (here, said), (there, told) = (fitted(make, where) for where in ("cpu", "cuda"))
-    assert_close(here, there)
-    assert_close(said, told)
+    near, far = make("cpu"), make("cuda")
+    assert far.parameters.is_cuda
+    for here, there in zip(fitted(near), fitted(far), strict=True):
+        assert_close(here, there, CLOSE)
 
 
 @pytest.mark.parametrize("model", [{}, {"layout": "separate"}, {"dimensions": "conditional"}], ids=str)
@@ -146,7 +101,7 @@ def test_a_model_of_preferences_fits_the_same():
     made = test_preference.fitter(found, test_preference.preferences(found, 40)).setup
     here, there = (PreferenceFitter(replace(made, device=where)) for where in ("cpu", "cuda"))
     np.testing.assert_allclose(there.fit(5), here.fit(5), rtol=CLOSE, atol=CLOSE)
-    assert_close(here.result().weights, there.result().weights)
+    assert_close(here.result().weights, there.result().weights, CLOSE)
 
 
 def test_keys_of_histories_are_the_same(tmp_path):
@@ -167,13 +122,13 @@ def test_a_language_model_learns_the_same(head, ratio):
         )
         for where in ("cpu", "cuda")
     )
-    assert_close(arrays(here), arrays(there))
+    assert_close(arrays(here), arrays(there), CLOSE)
     assert_same_report(said, told, 10 * CLOSE)
 
 
-@pytest.mark.parametrize("case", ["ppo mlp", "ppo film", "ppo texts", "dqn texts"])
+@pytest.mark.parametrize("case", ["ppo mlp", "ppo film", "ppo texts", "ppo gru", "dqn texts"])
 def test_an_update_waits_nowhere_but_where_it_reads(case):
-    algorithm, network, options = POLICIES[case]
+    algorithm, network, options = CASES[case]
     made = chunks.setup(algorithm, network, device="cuda", **options)
     learner, _, _ = chunks.learn(made)
     with warnings.catch_warnings(record=True) as heard:

@@ -1,151 +1,125 @@
-"""Every update, on a device whose tensors have no numbers.
+"""Every update, fit and deployment on a device that is not the processor: it waits nowhere, and computes the same.
 
-No kernel runs on PyTorch's `meta` device, but whoever asks for a number raises, unless it asks by
-`learner.optim.device.read`; and here an operation raises if its tensors are on two devices. Code that only the
-processor can run, or that would make a GPU wait, is thus found without one.
+The device is PyTorch's `meta`, with numbers beside it (`shadow_device.py`). Whoever asks for a number there raises,
+unless it asks by `learner.optim.device.read`; so does an operation whose tensors are on two devices. Code that only the
+processor can run, or that would make a GPU wait or compute something else, is thus found without one.
 """
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import envs
 from actors.behaviours.deploy import deploy
 from actors.policy_server import PolicyServer
-from learner import algorithms, rewards
+from learner import algorithms
 from learner.behaviours.imitation import SequenceFitter
 from learner.context.config import ARMS
 from learner.context.fit import HistoryFitter
 from learner.fit import Fitter
 from learner.knowledge.preference_fit import PreferenceFitter
-from learner.models import networks
 from learner.models.config import remembered
 from learner.models.weights import get_weights
-from learner.optim.device import device
+from learner.optim.device import device, read
 from tests.actors import test_deploy, test_trials
 from tests.learner import (
     chunks,
     histories,
     language_policies,
     test_fit,
+    test_generated,
     test_imitation,
     test_llm_ppo,
     test_preference,
     transformers,
 )
+from tests.learner.parity import CASES, TERMS, arrays, assert_close, assert_same_report, fitted, learned
+from tests.learner.shadow_device import ShadowDevice, moved
 
-MOVES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
-
-
-class OneDevice(TorchDispatchMode):
-    """Raises where tensors of two devices meet, numbers [] of the host aside. `sent` counts what went to the device."""
-
-    sent = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        tensors = [x for x in tree_leaves((args, kwargs or {})) if isinstance(x, torch.Tensor) and x.ndim]
-        devices = {x.device.type for x in tensors}
-        if func not in MOVES:
-            assert len(devices) < 2, f"{func} is asked about tensors on {devices}"
-        elif "cpu" in devices and torch.device((kwargs or {}).get("device") or args[0].device).type == "meta":
-            self.sent += 1
-        return func(*args, **kwargs or {})
+CLOSE = 1e-4
+"""Of any weight, and of a number of a report as a share: sums in another order, through some steps of Adam."""
 
 
-def learned(*args, lag=0, **options):
-    """An update on the device, and how many copies were sent there in the last one."""
-    few = {"epochs": 1} if args[0] == "ppo" else {"samples_per_insert": 0.5}
-    options["options"] = few | options.get("options", {})
-    with OneDevice() as watched:
-        learner, report, weights = chunks.learn(chunks.setup(*args, device="meta", **options), lag)
-    assert {p.device.type for p in learner.policy.parameters()} == {"meta"}
-    assert report["learned"] == chunks.STEPS * chunks.ENVS
-    assert weights.keys() == dict(learner.policy.payload()).keys()
-    return learner, watched
+def assert_learns_the_same(*args, **options):
+    """Returns the learner on the device."""
+    here, said = learned("cpu", *args, **options)
+    with ShadowDevice():
+        there, told = learned("meta", *args, **options)
+        found = arrays(there)
+    assert_close(arrays(here), found, CLOSE)
+    assert_same_report(said, told, 10 * CLOSE)
+    return there
 
 
-@pytest.mark.parametrize("network", networks.names())
-@pytest.mark.parametrize("algorithm", algorithms.names())
-def test_meta_device_learns_by_every_algorithm_and_network(algorithm, network):
-    learned(algorithm, network)
-
-
-@pytest.mark.parametrize("text", ["learned", "gru", "minilm"])
-@pytest.mark.parametrize("algorithm", algorithms.names())
-def test_meta_device_learns_what_texts_say(algorithm, text):
-    learned(algorithm, "mlp", policy={"text": text})
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"policy": {"memory": "gru"}},
-        {"lag": 1},
-        {"lag": 1, "policy": {"memory": "gru"}},
-        {"options": {"normalise_value": True}},
-        {"options": {"target_kl": 0.5, "reference_kl": 0.1}},
-    ],
-    ids=str,
-)
-def test_meta_device_learns_by_ppo(options):
-    learned("ppo", "film", **options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"policy": {"atoms": 11, "v_min": -1.0, "v_max": 1.0}},
-        {"policy": {"stack": 3}},
-        {"options": {"prioritised": True}},
-        {"options": {"double": False, "target_every": 2}},
-    ],
-    ids=str,
-)
-def test_meta_device_learns_by_dqn(options):
-    learned("dqn", "texts", **options)
+@pytest.mark.parametrize("case", CASES)
+def test_meta_device_learns_the_same(case):
+    algorithm, network, options = CASES[case]
+    assert_learns_the_same(algorithm, network, **options)
 
 
 @pytest.mark.parametrize("network", ["film", "texts"])
 @pytest.mark.parametrize("algorithm", algorithms.names())
-@pytest.mark.parametrize("term", rewards.names())
-def test_meta_device_pays_by_every_term(term, algorithm, network):
-    intrinsic = {"name": term, "hidden": 16} | ({"neighbours": 3} if term == "apt" else {})
-    learner, _ = learned(algorithm, network, intrinsic=intrinsic)
+@pytest.mark.parametrize("term", TERMS)
+def test_meta_device_pays_the_same(term, algorithm, network):
+    learner = assert_learns_the_same(algorithm, network, intrinsic=TERMS[term])
     assert {p.device.type for p in learner.algorithm.intrinsic.term.networks.parameters()} == {"meta"}
 
 
 def test_meta_device_finds_what_would_wait_and_what_is_elsewhere():
     there, here = torch.zeros(3, device="meta"), torch.zeros(3, dtype=torch.int64)
-    with OneDevice(), pytest.raises(AssertionError, match="is asked about tensors on"):
+    with ShadowDevice(), pytest.raises(AssertionError, match="is asked about tensors on"):
         there[here]
     for ask in (torch.unique, torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.cpu, torch.nonzero, bool):
         with pytest.raises((RuntimeError, NotImplementedError)):
             ask(there)
 
 
+def test_shadows_are_shared_as_storages_are_and_are_let_go_of():
+    with ShadowDevice() as there:
+        whole = torch.arange(12.0, device="meta").view(3, 4)
+        part = torch.nn.Parameter(torch.zeros(4, device="meta"))
+        part.data = whole[1]
+        whole[1] += 1
+        part.data *= 2
+        del part
+        for _ in range(1000):
+            torch.ones(5, device="meta")
+        kept = read(whole)
+        known = len(there._shadows)
+    expected = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    expected[1] = (expected[1] + 1) * 2
+    np.testing.assert_array_equal(kept, expected)
+    assert known < 200
+    for elsewhere in (lambda x: x + whole[0], lambda x: x[[0, 2]]):  # made before, or by PyTorch's indexing from a list
+        with pytest.raises(AssertionError, match="came to this device by no operation"), ShadowDevice():
+            elsewhere(torch.ones(4, device="meta"))
+
+
 @pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter:UserWarning")
 def test_meta_device_restores_a_checkpoint(tmp_path):
     made = chunks.setup("dqn", "film", device="meta", intrinsic={"name": "rnd", "hidden": 16})
-    learner, _, weights = chunks.learn(made)
-    path = learner.save(tmp_path, 2, {}, {"counters": {"version": 2}}, 1)
-    assert {name: value.shape for name, value in chunks.Learner(made).restore(Path(path)).items()} == {
-        name: value.shape for name, value in weights.items()
-    }
+    with ShadowDevice():
+        learner, _, _ = chunks.learn(made)
+        path = learner.save(tmp_path, 2, {}, {"counters": {"version": 2}}, 1)
+        again = chunks.Learner(made)
+        again.restore(Path(path))
+        before, after = arrays(learner), arrays(again)
+    assert_close(before, after, 0)
 
 
-def fitted(made):
-    """Steps of a fit there, and a validation; a weight is still there then."""
-    with OneDevice():
-        fitter = made()
-        found = fitter.fit(2)
-        fitter.validate()
-        assert len(found) == 2
-        assert fitter.parameters.is_meta
-        assert fitter.weights()
+def assert_fits_the_same(make):
+    """`make` builds a fit on a device."""
+    here = fitted(make("cpu"))
+    with ShadowDevice():
+        fitter = make("meta")
+        there = fitted(fitter)
+    assert fitter.parameters.is_meta
+    for one, other in zip(here, there, strict=True):
+        assert_close(one, other, CLOSE)
     return fitter
 
 
@@ -153,9 +127,13 @@ def fitted(made):
     "model", [{}, {"layout": "separate"}, {"dimensions": "independent"}, {"ablate": "target"}], ids=str
 )
 def test_meta_device_fits_a_behaviour_transformer(tmp_path, model):
-    made = test_imitation.setup(test_imitation.write_store(tmp_path / "store"), model=model)
-    config = made.config.model_copy(update={"model": made.config.model.model_copy(update={"device": "meta"})})
-    fitted(lambda: SequenceFitter(replace(made, config=config)))
+    made = test_imitation.setup(test_imitation.write_store(tmp_path / "store"), model=model | {"precision": "float32"})
+
+    def make(where):
+        model = made.config.model.model_copy(update={"device": where})
+        return SequenceFitter(replace(made, config=made.config.model_copy(update={"model": model})))
+
+    assert_fits_the_same(make)
 
 
 @pytest.mark.parametrize(("arm", "attention"), [*((arm, "band") for arm in ARMS), ("radt", "window")])
@@ -163,100 +141,127 @@ def test_meta_device_fits_a_history_transformer(tmp_path, arm, attention):
     store = histories.written(tmp_path / "store", transformers.LENGTHS)
     near = transformers.fitter(store, arm)
 
-    def made():
+    def make(where):
         setup = transformers.setup(store, arm, near.setup.encoder, attention=attention)
-        fitter = HistoryFitter(replace(setup, sequence=setup.sequence.model_copy(update={"device": "meta"})))
+        fitter = HistoryFitter(replace(setup, sequence=setup.sequence.model_copy(update={"device": where})))
         fitter.lookup = near.lookup  # which compares keys, before anything is learned
         return fitter
 
-    fitted(made)
+    assert_fits_the_same(make)
 
 
 def test_meta_device_fits_a_policy(tmp_path):
     made = test_fit.setup(test_fit.write_store(tmp_path / "store"))
-    fitter = fitted(lambda: Fitter(replace(made, learner=made.learner.model_copy(update={"device": "meta"}))))
-    assert fitter.policy.device.type == "meta"
+
+    def make(where):
+        return Fitter(replace(made, learner=made.learner.model_copy(update={"device": where})))
+
+    assert assert_fits_the_same(make).policy.device.type == "meta"
 
 
 def test_meta_device_fits_preferences():
     found = test_preference.segments(60)
     made = test_preference.fitter(found, test_preference.preferences(found, 40)).setup
-    with OneDevice():
+    near = PreferenceFitter(made)
+    losses = near.fit(5)
+    with ShadowDevice():
         fitter = PreferenceFitter(replace(made, device="meta"))
-        assert len(fitter.fit(2)) == 2
+        np.testing.assert_allclose(fitter.fit(5), losses, rtol=CLOSE, atol=CLOSE)
+        weights = fitter.result().weights
     assert fitter._fits[0].parameters.is_meta
+    assert_close(near.result().weights, weights, CLOSE)
 
 
-def moved(policy):
+def loaded(policy):
     """A language model of the processor, as it would be if it had been loaded there."""
-    policy.to("meta")
+    moved(policy)
     if hasattr(getattr(policy.scorer, "_network", None), "packed"):  # what GPUs compute with
         policy.scorer._network.packed = True
     return policy
 
 
 @pytest.mark.parametrize(
-    ("name", "lm"),
+    ("name", "lm", "options"),
     [
-        ("t5", {}),
-        ("t5", {"normalise": "tokens"}),
-        ("t5", {"checkpointing": True}),
-        ("flan", {"head": "actions"}),
-        ("llama", {"tune": "lora"}),
-        ("gpt2", {}),
-        ("bert", language_policies.ENCODER),
-        ("bert", {"head": "actions"}),
+        ("t5", {}, {}),
+        ("t5", {"normalise": "tokens"}, {"value_clip": None}),
+        ("t5", {"checkpointing": True}, {"reference_kl": 0.1}),
+        ("t5", {}, {"ratio": "token", "reference_kl": 0.1}),
+        ("t5", test_generated.WARM, {}),
+        ("flan", {"head": "actions"}, {}),
+        ("llama", {"tune": "lora"}, {}),
+        ("llama", test_generated.WARM, {"ratio": "token", "reference_kl": 0.1}),
+        ("gpt2", {}, {}),
+        ("bert", language_policies.ENCODER, {}),
+        ("bert", {"head": "actions"}, {}),
     ],
     ids=str,
 )
-def test_meta_device_learns_by_ppo_of_a_language_model(name, lm):
+def test_meta_device_learns_by_ppo_of_a_language_model(name, lm, options):
     policy, played = test_llm_ppo.play(test_llm_ppo.explorer(name, **lm))
-    learner = test_llm_ppo.learner_of(moved(policy), minibatch=8)
-    with OneDevice():
-        test_llm_ppo.update(learner, played)
+    same = copy.deepcopy(policy)
+    near = test_llm_ppo.learner_of(policy, minibatch=8, **options)
+    said = test_llm_ppo.update(near, played)
+    with ShadowDevice():
+        learner = test_llm_ppo.learner_of(loaded(same), minibatch=8, **options)
+        told = test_llm_ppo.update(learner, played)
+        moments, weights = learner.adam.state(), get_weights(same)
     assert learner.gradient.is_meta
-    assert {p.device.type for p in policy.parameters()} == {"meta"}
+    assert {p.device.type for p in same.parameters()} == {"meta"}
+    assert_same_report(said, told, 10 * CLOSE)
+    assert_close(near.adam.state(), moments, CLOSE)
+    assert_close(get_weights(policy), weights, CLOSE)
 
 
 def test_meta_device_answers_by_a_policy_server():
     config, policy = language_policies.config_of("llama"), language_policies.policy_of("llama")
     obs, texts = language_policies.states()
     spec = remembered(config, envs.spec(language_policies.WORLD, **language_policies.OPTIONS))
-    server = PolicyServer(config, spec, 0, False)
-    moved(server._policy)
     asked = policy.prompter.ask(language_policies.at(obs, slice(10)), texts)
-    for version in range(3):
-        server.load(version, get_weights(server._policy))
-    with OneDevice() as watched:
-        for version in (0, 1, 0, 2):
-            logits, values, _ = server.answer(version, asked)
-    assert logits.shape == (10, 6)
-    assert values.shape == (10,)
+    near, far = (PolicyServer(config, spec, 0, False) for _ in range(2))
+    given = [get_weights(near._policy)]
+    for version in (1, 2):
+        given.append({name: value * np.float32(1 + 0.1 * version) for name, value in given[0].items()})
+    with ShadowDevice() as watched:
+        loaded(far._policy)
+        for server in (near, far):
+            for version, weights in enumerate(given):
+                server.load(version, weights)
+        answers = [[server.answer(version, asked) for version in (0, 1, 0, 2)] for server in (near, far)]
+    for here, there in zip(*answers, strict=True):
+        np.testing.assert_allclose(there[0], here[0], rtol=CLOSE, atol=CLOSE)
+        np.testing.assert_allclose(there[1], here[1], rtol=CLOSE, atol=CLOSE)
+    assert np.abs(answers[0][0][0] - answers[0][1][0]).max() > 0.01
     assert watched.sent >= 3, "the weights of each version"
 
 
 @pytest.mark.parametrize("world", [test_trials.ROOM, test_trials.MAZE])
 @pytest.mark.parametrize("arm", ["dt", "ad"])
 def test_meta_device_plays_trials(arm, world, monkeypatch):
-    build = test_trials.model_of
+    build, near = test_trials.model_of, test_trials.played(test_trials.trials_of(world, arm), 2)
 
     def there(*args, **options):
-        model = build(*args, **options).to("meta")
+        model = moved(build(*args, **options))
         model.device = torch.device("meta")
         return model
 
     monkeypatch.setattr(test_trials, "model_of", there)
-    with OneDevice():
-        assert len(test_trials.played(test_trials.trials_of(world, arm), 2)) == 2
+    with ShadowDevice():
+        far = test_trials.played(test_trials.trials_of(world, arm), 2)
+    for one, other in zip(near, far, strict=True):
+        np.testing.assert_array_equal(other.action, one.action)
 
 
 @pytest.mark.parametrize("layout", ["merged", "separate"])
 def test_meta_device_deploys_a_behaviour_transformer(layout):
-    model = test_deploy.build(layout).to("meta")
-    model.device = torch.device("meta")
-    with OneDevice():
-        found = deploy(model, test_deploy.HOUSE, **test_deploy.prompts(), length=12, stride=2)
-    assert found["pose"].shape == (5, 1, 12, 3)
+    asked = {**test_deploy.prompts(), "length": 12, "stride": 2}
+    model = test_deploy.build(layout, precision="float32")
+    near = deploy(model, test_deploy.HOUSE, **asked)
+    with ShadowDevice():
+        moved(model).device = torch.device("meta")
+        far = deploy(model, test_deploy.HOUSE, **asked)
+    for name in near:
+        np.testing.assert_allclose(far[name], near[name], atol=2e-3)
 
 
 def test_several_ranks_share_no_gpu_unless_told(monkeypatch):

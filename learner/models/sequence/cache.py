@@ -40,7 +40,7 @@ class Cache:
             [each.new_zeros(len(lengths), heads, self.filled, size) for each in kept] for _ in range(2)
         )
         self._begins = [self.filled - length for length in lengths]  # on the host, so that no step waits for a GPU
-        self.first = torch.tensor(self._begins, device=device)
+        self.first = send({"first": torch.tensor(self._begins)}, device)["first"]
         for layer, qkv in enumerate(kept):
             for row, part in enumerate(torch.split(qkv, list(lengths))):
                 _, keys, values = part.view(-1, 3, heads, size).permute(1, 2, 0, 3).unbind()

@@ -4,7 +4,8 @@ Without a GPU every row says so. Nothing here starts Ray or needs a model from t
 published shapes, and training data is random. One process, wall time; both sides wait for the GPU to finish.
 
     sequence        training the transformer of texts, targets and histories: width 1,024, 12 blocks (151 M weights),
-                    128 episodes of 1 to 768 steps a gradient step, store and optimiser included
+                    128 episodes of 1 to 768 steps a gradient step, store and optimiser included; four steps in a row,
+                    as in a run, where the host prepares a step while the GPU computes the one before
     llm_update      a minibatch of PPO on flan-t5-large's shape (783 M parameters): 256 prompts of 100 to 300 tokens,
                     six actions; forward, backward, clipping and Adam; float32 weights, bfloat16 arithmetic
     .../checkpointing   the same with activations kept only at the borders between blocks for the backward pass
@@ -23,6 +24,9 @@ nothing else.
 peak. They are 6 for each matrix weight and token that passes it, plus attention. Only real tokens count, neither
 padding nor recomputation. For a prompt, the encoder counts for its tokens and the decoder for the inner nodes of the
 tree of actions. The peer gets the same number, though it computes more.
+
+After the rounds, our side does its work once more under PyTorch's profiler, and the row's note says where the time
+went: matrix products, attention, copies and so on, how long the GPU did nothing, and what the host waited for.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.gpu_rows.breakdown import breakdown
 from benchmarks.gpu_rows.chip import Chip, Size
 from benchmarks.gpu_rows.language import Acting, Update
 from benchmarks.gpu_rows.sequences import Sequences
@@ -79,10 +84,12 @@ def measure(case: str, chip: Chip, size: Size, options: Options) -> Report:
             peers["matmul"] = chip.matmul
         try:
             found = compare(about, match.play_ours, peers, options)
+            note = f"{chip.name}: {match.note}"
+            if chip.device.type == "cuda" and case != "weights":
+                note += f"; {breakdown(chip.device, match.play_ours)}"
         finally:
             if isinstance(match, Weights):
                 match.close()
-    note = f"{chip.name}: {match.note}"
     return Report([dataclasses.replace(row, note=note) for row in found.rows], found.skips)
 
 

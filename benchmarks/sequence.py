@@ -28,7 +28,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from benchmarks.measure import Case, DifferentOutputs, Options, Report, Skip, compare
 from benchmarks.peers.padded_transformer import padded
@@ -146,16 +146,16 @@ class Padded:
         self.clip, self.config = config.gradient_clip, config
         self.step = 0
 
-    def learn(self, batch: list[Demonstrations]) -> float:
-        """One gradient step on a batch, in parts. Returns its loss."""
+    def learn(self, batch: list[Demonstrations]) -> Tensor:
+        """One gradient step on a batch, in parts. Returns its loss, which a GPU is not waited for."""
         steps = sum(sum(part.steps) for part in batch)
         self.decoder.block = 0 if self.by_part else max(lengths(batch, self.model.tokens_per_step))
         self.optimiser.zero_grad(set_to_none=True)
-        loss = 0.0
+        loss = torch.zeros((), device=self.model.device)
         for part in batch:
             own = self.model.loss(part)["loss"] / steps
             own.backward()  # type: ignore[no-untyped-call]
-            loss += float(own.detach())
+            loss += own.detach()
         nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         for group in self.optimiser.param_groups:
             group["lr"] = self.config.step_size(self.step)
@@ -220,7 +220,8 @@ class Match:
             DifferentOutputs: its losses differ from ours.
         """
         begun = time.process_time()
-        losses = [self.peers[peer].learn(batch) for batch in (self.bucketed if peer == "bucketed" else self.batches)]
+        batches = self.bucketed if peer == "bucketed" else self.batches
+        losses = [float(self.peers[peer].learn(batch)) for batch in batches]
         seconds = time.process_time() - begun
         apart = APART["float32" if peer == self.ours.config.model.precision == "float32" else "bfloat16"]
         for step, (own, theirs) in enumerate(zip(self.losses, losses, strict=True)):

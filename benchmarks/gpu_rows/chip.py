@@ -28,6 +28,7 @@ class Size:
     batch: int = 128
     longest: tuple[int, int] = (48, 768)
     tokens: int = 65_536
+    steps: int = 4  # gradient steps of sequences in a row
     model: Shape = LARGE
     learned: int = 256
     acted: int = 1024

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from benchmarks.gpu_rows import large_t5
 from benchmarks.gpu_rows.chip import APART, Chip, Size, fastest, seconds
@@ -17,6 +17,7 @@ from benchmarks.scoring import check
 from learner.models.language.memory import budget
 from learner.optim.adam import Adam, optimiser_step, side_by_side
 from learner.optim.collective import Group
+from learner.optim.device import read
 from learner.optim.precision import arithmetic
 from llm_service.scoring.scorer import Scorer
 
@@ -41,7 +42,7 @@ class Update:
         self.scorer = Scorer(model, budget=budget(model, True, checkpointing))
         flat, self.gradient = side_by_side([*model.parameters(), *head.parameters()])
         self.adam = Adam(flat)
-        self.round, self.note, self.terms, self.tokens = 0, "", np.zeros(3), 0
+        self.round, self.note, self.terms = 0, "", torch.zeros(3)
         self._draw()
         chip.memory()
         self._gradient()
@@ -62,7 +63,7 @@ class Update:
     def _draw(self) -> None:
         self.round += 1
         self.questions = large_t5.draw(self.size.learned, self.size.model.vocabulary, self.round)
-        self.steps = large_t5.experience(self.size.learned, self.round)
+        self.steps = large_t5.experience(self.size.learned, self.round, self.chip.device)
 
     def _ours(self) -> None:
         self._gradient()
@@ -70,7 +71,7 @@ class Update:
 
     def _gradient(self) -> None:
         self.gradient.zero_()
-        self.terms = np.zeros(3)
+        self.terms = torch.zeros(3, device=self.chip.device)
         batches = self.scorer.micro_batches(self.questions)
         while True:
             with arithmetic(True, self.chip.device.type):
@@ -79,16 +80,15 @@ class Update:
                 break
             rows, found = batch
             values = self.head(found.states.float()).squeeze(-1)
-            some, share = self.steps.at(np.array(rows)), len(rows) / len(self.questions)
-            self.terms += large_t5.backward(torch.stack(found.scores), values, some, share)
+            self.terms += large_t5.backward(torch.stack(found.scores), values, self.steps, rows, len(self.questions))
 
-    def _peer(self, tokens: int) -> np.ndarray[Any, Any]:
+    def _peer(self, tokens: int) -> Tensor:
         self.optimiser.zero_grad(set_to_none=True)
-        terms = np.zeros(3)
+        terms = torch.zeros(3, device=self.chip.device)
         for rows in large_t5.batches(self.questions, tokens):
             scores, states = large_t5.answer(self.peer, [self.questions[i] for i in rows])
             values = self.peer_head(states.float()).squeeze(-1)
-            terms += large_t5.backward(scores, values, self.steps.at(np.array(rows)), len(rows) / len(self.questions))
+            terms += large_t5.backward(scores, values, self.steps, rows, len(self.questions))
         self.optimiser.step()
         return terms
 
@@ -109,7 +109,7 @@ class Update:
     def play_peer(self) -> float:
         found: list[Any] = []
         took = seconds(self.chip.device, lambda: found.append(self._peer(self.together)))
-        check(self.terms, found[0], APART)
+        check(read(self.terms), read(found[0]), APART)
         return self.needed / took / self.chip.peak
 
 

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from learner.algorithms.ppo.losses import Loss, Steps
 from learner.models import flops
+from learner.optim.device import send
 from llm_service.scoring.computed import Computed
 from llm_service.scoring.scorer import Question
 from llm_service.scoring.trie import grow
@@ -109,22 +111,30 @@ def operations(model: Any, questions: Sequence[Question]) -> int:
     return flops.language(model, Computed.of([len(prompt) for prompt, _ in questions], nodes))
 
 
-def experience(n: int, seed: int) -> Steps[Any]:
-    """Random inputs of PPO's loss for n steps."""
+def experience(n: int, seed: int, device: torch.device) -> Steps[Tensor]:
+    """Random inputs of PPO's loss for n steps, on a device."""
     random = np.random.default_rng(seed)
     target, advantage, value = (random.normal(0, scale, n).astype(np.float32) for scale in (1.0, 1.0, 0.1))
-    log_prob = np.full(n, -np.log(len(ACTIONS)), np.float32)
-    return Steps(random.integers(0, len(ACTIONS), n), log_prob, advantage, np.ones_like(target), value, target)
+    columns: dict[str, NDArray[Any]] = {
+        "action": random.integers(0, len(ACTIONS), n),
+        "log_prob": np.full(n, -np.log(len(ACTIONS)), np.float32),
+        "advantage": advantage,
+        "weight": np.ones_like(target),
+        "value": value,
+        "target": target,
+    }
+    return Steps(**send(columns, device))
 
 
-def backward(logits: Tensor, value: Tensor, steps: Steps[Any], share: float) -> np.ndarray[Any, Any]:
-    """Backward pass from PPO's closed-form loss of some steps, times their share of a minibatch. Returns its terms."""
-    loss = Loss(clip=0.2, value_clip=0.2, value_coefficient=0.5, entropy_coefficient=0.01)
-    said = [each.detach().float().cpu().numpy() for each in (logits, value)]
-    d_logits, d_value, report = loss.gradient(said[0], said[1], steps)
-    slopes = [
-        torch.from_numpy(each * share).to(o.device, o.dtype) for each, o in ((d_logits, logits), (d_value, value))
-    ]
+def backward(logits: Tensor, value: Tensor, steps: Steps[Tensor], rows: Sequence[int], n: int) -> Tensor:
+    """Backward pass from PPO's closed-form loss of the steps `rows`, among a minibatch of n. Returns its terms, [3].
+
+    No side waits for its GPU here: a learner reads its losses once an update.
+    """
+    loss, share = Loss(clip=0.2, value_clip=0.2, value_coefficient=0.5, entropy_coefficient=0.01), len(rows) / n
+    some = steps.at(send({"rows": torch.tensor(rows)}, value.device)["rows"])
+    d_logits, d_value, report = loss.gradient(logits.detach().float(), value.detach().float(), some)
+    slopes = [(each * share).to(o.dtype) for each, o in ((d_logits, logits), (d_value, value))]
     torch.autograd.backward([logits, value], slopes)
-    terms: np.ndarray[Any, Any] = report[:3] * share
+    terms: Tensor = report[:3] * share
     return terms

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from benchmarks.gpu_rows.chip import APART, Chip, Size, fastest, seconds
 from benchmarks.measure import DifferentOutputs
@@ -25,26 +27,27 @@ class Sequences:
         self.chip, self.ours = chip, SequenceFitter(setup)
         precision: Precision = "bfloat16" if self.ours.model.in_half else "float32"
         self.peer, trial = (Padded(self.ours, precision, by_part=True) for _ in range(2))
-        self.rows = np.zeros(0, np.int64)
-        self.tokens, self.operations, self.loss, self.together, self.note = 0, 0, 0.0, 0, ""
+        self.steps, self.rows = size.steps, list[NDArray[np.int64]]()
+        self.tokens, self.operations, self.losses, self.together, self.note = 0, 0, list[float](), 0, ""
         self.play_ours()  # one-time work is not timed
         self.together = fastest([8, 16, 32, 64], lambda n: seconds(chip.device, lambda: self._peer(n, trial)))
         self.play_peer()
 
     def play_ours(self) -> float:
-        """The share of the peak."""
-        rows = self.ours.batch(self.ours.step)
-        data = self.ours.data
-        self.rows = rows[np.argsort(data.steps[rows])]
-        own = lengths([data.read(rows)], self.ours.model.tokens_per_step)
-        blocks = self.ours.model.decoder.blocks
+        """The share of the peak, over some gradient steps in a row, as a run takes them."""
+        data, blocks = self.ours.data, self.ours.model.decoder.blocks
+        self.rows, own = [], list[int]()
+        for step in range(self.ours.step, self.ours.step + self.steps):
+            rows = self.ours.batch(step)
+            self.rows.append(rows[np.argsort(data.steps[rows])])
+            own += lengths([data.read(rows)], self.ours.model.tokens_per_step)
         width, seen = self.ours.model.config.width, ((n, (n + 1) // 2) for n in own)
         self.tokens = sum(own)
         once = 2 * self.tokens * flops.weights(*blocks) + flops.attention(seen, len(blocks), width)
         self.operations = 3 * once
         found: list[list[float]] = []
-        took = seconds(self.chip.device, lambda: found.extend(self.ours.fit(1)))
-        self.loss = found[0][0]
+        took = seconds(self.chip.device, lambda: found.extend(self.ours.fit(self.steps)))
+        self.losses = [loss for loss, _, _ in found]
         share = self.operations / took / self.chip.peak
         self.note = (
             f"{self.tokens / took:,.0f} tokens a second, {self.chip.memory()}; the peer takes {self.together} at once"
@@ -54,14 +57,17 @@ class Sequences:
     def play_peer(self) -> float:
         """
         Raises:
-            DifferentOutputs: its loss differs from ours.
+            DifferentOutputs: its losses differ from ours.
         """
-        losses: list[float] = []
-        took = seconds(self.chip.device, lambda: losses.append(self._peer(self.together, self.peer)))
-        if not abs(self.loss - losses[0]) <= APART * abs(losses[0]):
-            raise DifferentOutputs(f"loss of a step: ours is {self.loss}, the peer's {losses[0]}")
+        losses: list[Tensor] = []
+        took = seconds(self.chip.device, lambda: losses.extend(self._peer(self.together, self.peer)))
+        for own, theirs in zip(self.losses, map(float, losses), strict=True):
+            if not abs(own - theirs) <= APART * abs(theirs):
+                raise DifferentOutputs(f"loss of a step: ours is {own}, the peer's {theirs}")
         return self.operations / took / self.chip.peak
 
-    def _peer(self, together: int, peer: Padded) -> float:
-        parts = [self.rows[begin : begin + together] for begin in range(0, len(self.rows), together)]
-        return peer.learn([self.ours.data.read(part) for part in parts])
+    def _peer(self, together: int, peer: Padded) -> list[Tensor]:
+        return [
+            peer.learn([self.ours.data.read(rows[i : i + together]) for i in range(0, len(rows), together)])
+            for rows in self.rows
+        ]

@@ -8,6 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import gpu
 from benchmarks.gpu_rows import large_t5
+from benchmarks.gpu_rows.breakdown import Event, breakdown, described
 from benchmarks.gpu_rows.chip import Chip, Size
 from benchmarks.gpu_rows.language import Acting, Update
 from benchmarks.gpu_rows.large_t5 import Shape
@@ -25,6 +26,7 @@ TINY = Size(
     batch=6,
     longest=(5, 20),
     tokens=64,
+    steps=2,
     model=Shape(32, 48, 4, 8, 2, 99),
     learned=4,
     acted=4,
@@ -43,7 +45,7 @@ def test_both_sides_learn_the_same_sequences(chip, tmp_path):
     assert match.play_ours() > 0
     assert match.play_peer() > 0
     match.play_ours()
-    match.loss *= 1.1
+    match.losses[1] *= 1.1
     with pytest.raises(DifferentOutputs):
         match.play_peer()
 
@@ -114,6 +116,30 @@ def test_operations_are_those_that_are_counted():
     by_heads = 2 * nodes * sum(layer.weight.numel() for each in across for layer in (each.k, each.v))
     attention = 3 * 4 * 2 * width * (32 * 32 + 5 * (32 + 5))
     assert large_t5.operations(model, questions) == products + by_heads + attention
+
+
+def test_where_the_time_of_a_gpu_goes():
+    events = [
+        Event("void flash_fwd_kernel<...>", 1000, 3000, True),
+        Event("nvjet_hsh_128x256", 2000, 5000, True),  # beside it
+        Event("Memcpy HtoD (Pinned -> Device)", 7000, 8000, True),
+        Event("vectorized_elementwise_kernel", 8000, 8500, True),
+        Event("cudaStreamSynchronize", 0, 4000, False),
+        Event("cudaMalloc", 4000, 4500, False),
+        Event("cudaMallocHost", 4500, 5000, False),
+        Event("aten::mm", 0, 9000, False),
+    ]
+    assert described(events, 10_000) == (
+        "profiled: of 10 ms the GPU works 6 (attention 2, products 3, copies 1, rest 0) in 4 kernels; "
+        "the host waits 4 ms, and allocates memory 2 times in 1 ms"
+    )
+
+
+def test_work_is_profiled_once(chip):
+    done = []
+    found = breakdown(chip.device, lambda: done.append(chip.square @ chip.square))
+    assert len(done) == 1
+    assert "the GPU works 0 (nothing) in 0 kernels" in found
 
 
 def test_the_peak_is_that_of_the_longest_name():

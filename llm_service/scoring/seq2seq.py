@@ -156,11 +156,14 @@ class Seq2Seq:
         for block in decoder.block:
             if by_parts and _direct(block, widest):
                 flat = packed.attend(block.layer[0], states.flatten(0, 1), [(len(tries), widest)], [bias])
-                states = _across(block.layer[1], flat.view_as(states), encoded, padding)
+                states = flat.view_as(states)
+                given = packed.normed(block.layer[1].layer_norm, states)
+                states = states + _across(block.layer[1], given, encoded, padding)
                 states = packed.perceptron(block.layer[2], states)
             elif _direct(block, widest):
                 states = block.layer[0](states, None, bias)[0]
-                states = block.layer[2](_across(block.layer[1], states, encoded, padding))
+                given = block.layer[1].layer_norm(states)
+                states = block.layer[2](states + _across(block.layer[1], given, encoded, padding))
             else:
                 across = padding.expand(-1, -1, widest, -1).contiguous()
                 states = block(states, None, bias, encoded, None, across)[0]
@@ -178,23 +181,26 @@ class Seq2Seq:
         return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, torch.finfo(dtype).min)
 
 
-def _across(layer: Any, states: Tensor, encoded: Tensor, padding: Tensor) -> Tensor:
-    """Cross-attention of n nodes to a prompt, without keys and values of the prompt: q (K e) is (q K) e.
+def _across(layer: Any, given: Tensor, encoded: Tensor, padding: Tensor) -> Tensor:
+    """Cross-attention of n normed nodes to a prompt, without keys and values of the prompt: q (K e) is (q K) e.
 
-    That takes 2 n H D products per prompt token; keys and values would take 2 d H D.
+    That takes 2 n H D products per prompt token; keys and values would take 2 d H D. For six nodes a GPU waits for the
+    host, so what counts here is how many operations there are.
     """
     attention = layer.EncDecAttention
     heads, size = attention.n_heads, attention.key_value_proj_dim
     keys, values = (part.weight.view(heads, size, -1) for part in (attention.k, attention.v))
-    rows, nodes, _ = states.shape
-    asked = attention.q(layer.layer_norm(states)).view(rows * nodes, heads, size).transpose(0, 1)
+    rows, nodes, _ = given.shape
+    asked = attention.q(given).view(rows * nodes, heads, size).transpose(0, 1)
     asked = (asked @ keys).view(heads, rows, nodes, -1).transpose(0, 1).flatten(1, 2)  # [B, H n, D]
-    logits = asked @ encoded.mT * attention.scaling + padding[:, 0]
-    weights = logits.float().softmax(-1).to(encoded.dtype)
+    logits = asked @ encoded.mT
+    if attention.scaling != 1:  # T5 has none
+        logits = logits * attention.scaling
+    weights = (logits + padding[:, 0]).softmax(-1, dtype=torch.float32).to(encoded.dtype)
     weights = functional.dropout(weights, attention.dropout, attention.training)
     read = (weights @ encoded).view(rows, heads, nodes, -1).transpose(0, 1).flatten(1, 2) @ values.mT  # [H, B n, size]
     read = read.view(heads, rows, nodes, size).permute(1, 2, 0, 3).flatten(2)
-    return states + layer.dropout(attention.o(read))  # type: ignore[no-any-return]
+    return layer.dropout(attention.o(read))  # type: ignore[no-any-return]
 
 
 def _direct(block: Any, nodes: int) -> bool:

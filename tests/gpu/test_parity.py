@@ -126,9 +126,12 @@ def test_a_language_model_learns_the_same(head, ratio):
     assert_same_report(said, told, 10 * CLOSE)
 
 
-@pytest.mark.parametrize("case", ["ppo mlp", "ppo film", "ppo texts", "ppo gru", "dqn texts"])
+LANGUAGE = {"policy": {"lm": {"critic": 16, "device": "cuda"}}, "options": {"epochs": 1}}
+
+
+@pytest.mark.parametrize("case", ["ppo mlp", "ppo film", "ppo texts", "ppo gru", "dqn texts", "language model"])
 def test_an_update_waits_nowhere_but_where_it_reads(case):
-    algorithm, network, options = CASES[case]
+    algorithm, network, options = CASES.get(case, ("ppo", "language_model", LANGUAGE))
     made = chunks.setup(algorithm, network, device="cuda", **options)
     learner, _, _ = chunks.learn(made)
     with warnings.catch_warnings(record=True) as heard:

@@ -96,10 +96,15 @@ def setup(algorithm, network, device="cpu", policy=None, intrinsic=None, options
     )
 
 
+def made(setup, version, lag=0):
+    """The chunk of an update of that version, which is `lag` versions old."""
+    state = np.zeros((ENVS, 16), np.float32) if setup.policy.memory == "gru" else None
+    return chunk(setup.spec, version - lag, version, state)
+
+
 def learn(setup, lag=0, updates=2):
     """A learner, updated from chunks that are `lag` versions old; its last report, and its weights then."""
     learner = Learner(setup)
-    state = np.zeros((ENVS, 16), np.float32) if setup.policy.memory == "gru" else None
     for version in range(updates):
-        report, weights = learner.update(version, 0, chunk(setup.spec, version - lag, version, state))
+        report, weights = learner.update(version, 0, made(setup, version, lag))
     return learner, report, weights

@@ -18,33 +18,32 @@ META = torch.device("meta")
 MOVES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 
 
-class OneDevice(TorchDispatchMode):
-    """Raises where tensors of two devices meet, numbers [] of the host aside. `sent` counts what went to the device."""
+class ShadowDevice(TorchDispatchMode):
+    """The device, while this mode is on. Shadows belong to storages: views share the numbers, also those by `.data`.
 
-    sent = 0
+    It raises where tensors of two devices meet, numbers [] of the host aside.
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        tensors = [x for x in tree_leaves((args, kwargs or {})) if isinstance(x, torch.Tensor) and x.ndim]
-        devices = {x.device.type for x in tensors}
-        if func not in MOVES:
-            assert len(devices) < 2, f"{func} is asked about tensors on {devices}"
-        elif "cpu" in devices and torch.device((kwargs or {}).get("device") or args[0].device).type == "meta":
-            self.sent += 1
-        return self.compute(func, args, kwargs or {})
-
-    def compute(self, func, args, kwargs):
-        return func(*args, **kwargs)
-
-
-class ShadowDevice(OneDevice):
-    """The device, while this mode is on. Shadows belong to storages: views share the numbers, also those by `.data`."""
+    Attributes:
+        sent: number of copies to it.
+        busy: it raises where the host would wait for a copy to it, as it does for models when they are loaded.
+    """
 
     def __init__(self):
         super().__init__()
+        self.sent, self.busy = 0, False
         self._shadows = {}  # by the address of a storage: a reference that keeps nothing alive, and numbers
         self._many = 100
 
-    def compute(self, func, args, kwargs):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.ndim]
+        devices = {x.device.type for x in tensors}
+        if func not in MOVES:
+            assert len(devices) < 2, f"{func} is asked about tensors on {devices}"
+        elif "cpu" in devices and torch.device(kwargs.get("device") or args[0].device) == META:
+            waits = not (kwargs.get("non_blocking") or args[2:] == (True,))
+            assert not (self.busy and waits), "the host waits for this copy: use learner.optim.device.send"
+            self.sent += 1
         asked = func is torch.ops.aten.zeros_like.default and args[0].is_meta and kwargs.get("device") == HOST
         if asked:  # by `learner.optim.device.read`, the only way to the numbers
             return self.numbers(args[0]).clone()

@@ -44,12 +44,14 @@ CLOSE = 1e-4
 """Of any weight, and of a number of a report as a share: sums in another order, through some steps of Adam."""
 
 
-def assert_learns_the_same(*args, **options):
-    """Returns the learner on the device."""
-    here, said = learned("cpu", *args, **options)
-    with ShadowDevice():
-        there, told = learned("meta", *args, **options)
+def assert_learns_the_same(*args, lag=0, **options):
+    """Also, one more update copies nothing to the device for which the host waits. Returns the learner there."""
+    here, said = learned("cpu", *args, lag, **options)
+    with ShadowDevice() as device:
+        there, told = learned("meta", *args, lag, **options)
         found = arrays(there)
+        device.busy = True
+        there.update(2, 0, chunks.made(chunks.setup(*args, **options), 2, lag))
     assert_close(arrays(here), found, CLOSE)
     assert_same_report(said, told, 10 * CLOSE)
     return there
@@ -114,8 +116,9 @@ def test_meta_device_restores_a_checkpoint(tmp_path):
 def assert_fits_the_same(make):
     """`make` builds a fit on a device."""
     here = fitted(make("cpu"))
-    with ShadowDevice():
+    with ShadowDevice() as device:
         fitter = make("meta")
+        device.busy = True
         there = fitted(fitter)
     assert fitter.parameters.is_meta
     for one, other in zip(here, there, strict=True):
@@ -164,8 +167,9 @@ def test_meta_device_fits_preferences():
     made = test_preference.fitter(found, test_preference.preferences(found, 40)).setup
     near = PreferenceFitter(made)
     losses = near.fit(5)
-    with ShadowDevice():
+    with ShadowDevice() as device:
         fitter = PreferenceFitter(replace(made, device="meta"))
+        device.busy = True
         np.testing.assert_allclose(fitter.fit(5), losses, rtol=CLOSE, atol=CLOSE)
         weights = fitter.result().weights
     assert fitter._fits[0].parameters.is_meta
@@ -202,8 +206,9 @@ def test_meta_device_learns_by_ppo_of_a_language_model(name, lm, options):
     same = copy.deepcopy(policy)
     near = test_llm_ppo.learner_of(policy, minibatch=8, **options)
     said = test_llm_ppo.update(near, played)
-    with ShadowDevice():
+    with ShadowDevice() as device:
         learner = test_llm_ppo.learner_of(loaded(same), minibatch=8, **options)
+        device.busy = True
         told = test_llm_ppo.update(learner, played)
         moments, weights = learner.adam.state(), get_weights(same)
     assert learner.gradient.is_meta
@@ -224,6 +229,7 @@ def test_meta_device_answers_by_a_policy_server():
         given.append({name: value * np.float32(1 + 0.1 * version) for name, value in given[0].items()})
     with ShadowDevice() as watched:
         loaded(far._policy)
+        watched.busy = True
         for server in (near, far):
             for version, weights in enumerate(given):
                 server.load(version, weights)
@@ -246,8 +252,10 @@ def test_meta_device_plays_trials(arm, world, monkeypatch):
         return model
 
     monkeypatch.setattr(test_trials, "model_of", there)
-    with ShadowDevice():
-        far = test_trials.played(test_trials.trials_of(world, arm), 2)
+    with ShadowDevice() as device:
+        trials = test_trials.trials_of(world, arm)
+        device.busy = True
+        far = test_trials.played(trials, 2)
     for one, other in zip(near, far, strict=True):
         np.testing.assert_array_equal(other.action, one.action)
 
@@ -257,8 +265,9 @@ def test_meta_device_deploys_a_behaviour_transformer(layout):
     asked = {**test_deploy.prompts(), "length": 12, "stride": 2}
     model = test_deploy.build(layout, precision="float32")
     near = deploy(model, test_deploy.HOUSE, **asked)
-    with ShadowDevice():
+    with ShadowDevice() as device:
         moved(model).device = torch.device("meta")
+        device.busy = True
         far = deploy(model, test_deploy.HOUSE, **asked)
     for name in near:
         np.testing.assert_allclose(far[name], near[name], atol=2e-3)

@@ -94,7 +94,7 @@ class Outputs:
                 told = batch.written.tokens.reshape(batch.action.size, -1)[index]
                 for rows, value, tokens, spread in self.policy.written(arrays(obs), batch.texts, told):
                     nothing = value[:, None] * 0  # there is no distribution of actions: one is certain
-                    lengths = torch.from_numpy((told[rows] >= 0).sum(1)).to(spread)
+                    lengths = send({"lengths": (told[rows] >= 0).sum(1)}, spread.device)["lengths"]
                     yield Piece(self._place(index[rows]), nothing, value, tokens, spread.sum(-1) / lengths)
             elif self.spelt:
                 for rows, *said in self.policy.spelt(arrays(obs), batch.texts, batch.action.ravel()[index]):

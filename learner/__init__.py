@@ -19,6 +19,7 @@ store/         experience on disk: a replay, episodes, archives of behaviours
 search/        novelty search by ask and tell
 behaviours/    from the search's archives to texts, groups, trials, a transformer and ratings
 methods/       methods as data: which stages train what
+room           modules found by name
 options        a config section with the options of every module of a folder
 goals          goals in words, in addition to an environment's reward; GoalsConfig
 checkpoint     a run's weights and counters, complete or absent

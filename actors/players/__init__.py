@@ -17,8 +17,6 @@ made. A new player needs no other changes.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.api import DenseEnv, Observation, Transition, Written
+from learner.room import Room
 
 if TYPE_CHECKING:
     from actors.setup import ActorSetup
@@ -145,13 +144,8 @@ def sample(logits: NDArray[np.float32], uniform: NDArray[np.float32]) -> tuple[N
     return actions, log_probs.astype(np.float32)
 
 
-def module(name: str) -> Any:
-    return importlib.import_module(f"{__name__}.{name}")
-
-
-def names() -> list[str]:
-    """Modules of all players, sorted."""
-    return sorted(found.name for found in pkgutil.iter_modules(__path__))
+PLAYERS = Room[Any](__name__)  # of modules
+names, module = PLAYERS.names, PLAYERS.get
 
 
 def nameable() -> list[str]:

@@ -24,8 +24,6 @@ where all from `identity` on get its `Config`. A new wrapper needs no other chan
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
@@ -39,6 +37,7 @@ from envs.api import DenseEnv, EnvSpec
 from envs.config import Part
 from learner.config import Configuration
 from learner.files import Attempt
+from learner.room import Room
 
 
 @dataclass(frozen=True)
@@ -54,13 +53,13 @@ class Setting:
     answers: dict[str, Sequence[str]] = field(default_factory=dict)  # goals by situation, found in any env of the actor
 
 
-def module(name: str) -> Any:
-    return importlib.import_module(f"{__name__}.{name}")
+WRAPPERS = Room[Any](__name__)  # of modules
+module = WRAPPERS.get
 
 
 def names() -> list[str]:
     """All wrappers, the innermost first."""
-    found = sorted(found.name for found in pkgutil.iter_modules(__path__))
+    found = WRAPPERS.names()
     nearer = {name: [other for other in module(name).after if other in found] for name in found}
     return list(TopologicalSorter(nearer).static_order())
 

@@ -25,7 +25,6 @@ resources of a role without a GPU.
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.config import Part
+from learner.room import Room
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,7 @@ class Queued:
     waits: bool = False
 
 
-def names() -> list[str]:
-    """Every kind of queue, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+names = Room[Any](__name__).names
 
 
 def launcher(name: str) -> Any:

@@ -6,17 +6,16 @@ Code that several kinds share is in `_shared`.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
+
+from learner.room import Room
 
 if TYPE_CHECKING:
     from cluster.runs.stage import StageEngine  # imports PyTorch, which a list of names does not need
 
 
-def names() -> list[str]:
-    """Every kind of stage, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+ENGINES = Room["type[StageEngine]"](__name__, "Engine")
+names = ENGINES.names
 
 
 def engine(kind: str) -> type[StageEngine]:
@@ -27,4 +26,4 @@ def engine(kind: str) -> type[StageEngine]:
     """
     if kind not in names():
         raise LookupError(f"there is no kind of stage {kind!r}: there are {', '.join(names())}")
-    return cast("type[StageEngine]", importlib.import_module(f"{__name__}.{kind}").Engine)
+    return ENGINES.get(kind)

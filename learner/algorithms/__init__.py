@@ -14,8 +14,6 @@ Nothing here imports PyTorch, so a configuration can be read without it.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,6 +28,7 @@ from envs.config import Part
 from learner.config import Configuration, LearnerConfig
 from learner.models.config import PolicyConfig
 from learner.rewards import IntrinsicConfig
+from learner.room import Room
 
 if TYPE_CHECKING:
     from learner.checkpoint import Arrays, Checkpoint
@@ -158,17 +157,8 @@ class Algorithm(ABC):
         """
 
 
-def names() -> list[str]:
-    """Names of all algorithm modules, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
-
-
-def algorithm(name: str) -> type[Algorithm]:
-    """The class that a module publishes; KeyError if there is no such module."""
-    if name not in names():
-        raise KeyError(name)
-    found: type[Algorithm] = importlib.import_module(f"{__name__}.{name}").ALGORITHM
-    return found
+ALGORITHMS = Room[type[Algorithm]](__name__, "ALGORITHM")
+names, algorithm = ALGORITHMS.names, ALGORITHMS.get
 
 
 def parts() -> dict[str, type[Part]]:

@@ -16,8 +16,6 @@ networks are many and tiny, and their batch learners are machine code.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from functools import cache
 from typing import Annotated, Any, ClassVar
@@ -29,6 +27,7 @@ from pydantic import Field as Option
 
 from envs.api import EnvSpec, Field, Observation, VectorEnv
 from envs.config import Part
+from learner.room import Room
 
 TASKS = 16
 """Tasks of a shard, and the maximum in one product, so that results do not depend on other tasks."""
@@ -142,17 +141,8 @@ class HistoryLearner(ABC):
         """
 
 
-def names() -> list[str]:
-    """Names of all learners, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
-
-
-def learner(name: str) -> type[HistoryLearner]:
-    """The class that a module publishes; KeyError if there is no such module."""
-    if name not in names():
-        raise KeyError(name)
-    found: type[HistoryLearner] = importlib.import_module(f"{__name__}.{name}").LEARNER
-    return found
+LEARNERS = Room[type[HistoryLearner]](__name__, "LEARNER")
+names, learner = LEARNERS.names, LEARNERS.get
 
 
 def parts() -> dict[str, type[Part]]:

@@ -11,8 +11,6 @@ where `config` is the whole resolved configuration. A stage's kind names the eng
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +24,7 @@ from learner.models.config import LANGUAGE_MODEL
 from learner.parts import GeneraliseConfig
 from learner.potentials import ShapingConfig
 from learner.rewards import IntrinsicConfig
+from learner.room import Room
 
 
 @dataclass(frozen=True)
@@ -57,16 +56,8 @@ class TrainingConfig(Part):
     """Testing a language policy in other words and environments."""
 
 
-def names() -> list[str]:
-    """Names of all method modules, sorted."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__))
-
-
-def method(name: str) -> Any:
-    """The module of a method; KeyError if there is none."""
-    if name not in names():
-        raise KeyError(name)
-    return importlib.import_module(f"learner.methods.{name}")
+METHODS = Room[Any](__name__)  # of modules
+names, method = METHODS.names, METHODS.get
 
 
 def every_stage(config: Configuration) -> list[Stage]:

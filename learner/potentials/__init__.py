@@ -18,8 +18,6 @@ these windows.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +32,7 @@ from envs.config import Part
 from envs.text import TextTable
 from learner.forms import FormName
 from learner.options import ARTIFACT, WithOptions
+from learner.room import Room
 from learner.windows import Windows
 
 NONE = "none"
@@ -137,14 +136,5 @@ def shown(wanted: str, fields: Mapping[str, Field]) -> str:
     return next((name for name in fitting if wanted in ("", name)), "")
 
 
-def names() -> list[str]:
-    """Names of all potentials, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
-
-
-def potential(name: str) -> type[Potential]:
-    """The class that a module publishes; KeyError if there is no such module."""
-    if name not in names():
-        raise KeyError(name)
-    found: type[Potential] = importlib.import_module(f"{__name__}.{name}").POTENTIAL
-    return found
+POTENTIALS = Room[type[Potential]](__name__, "POTENTIAL")
+names, potential = POTENTIALS.names, POTENTIALS.get

@@ -13,8 +13,6 @@ is sampled, because novelty changes during training.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from envs.api import Chunk, Field
 from envs.config import Part
 from learner.curiosity.steps import Steps
 from learner.options import WithOptions
+from learner.room import Room
 
 if TYPE_CHECKING:
     from learner.checkpoint import Arrays
@@ -136,17 +135,8 @@ class RewardTerm(ABC):
         """
 
 
-def names() -> list[str]:
-    """Names of all term modules, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
-
-
-def term(name: str) -> type[RewardTerm]:
-    """The class that a module publishes; KeyError if there is no such module."""
-    if name not in names():
-        raise KeyError(name)
-    found: type[RewardTerm] = importlib.import_module(f"{__name__}.{name}").TERM
-    return found
+TERMS = Room[type[RewardTerm]](__name__, "TERM")
+names, term = TERMS.names, TERMS.get
 
 
 def parts() -> list[type[Part]]:

@@ -13,12 +13,12 @@ once the row is on disk, and with what is no row: current values (kind `now`), t
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from learner.room import Room
 
 Sink = Callable[[dict[str, Any]], None]
 
@@ -34,16 +34,8 @@ class Followed:
     note: Callable[[str], None]  # prints and logs a line; any thread may call it
 
 
-def names() -> list[str]:
-    """Names of all sinks, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
-
-
-def sink(name: str) -> Any:
-    """The module of a sink; KeyError if there is none."""
-    if name not in names():
-        raise KeyError(name)
-    return importlib.import_module(f"{__name__}.{name}")
+SINKS = Room[Any](__name__)  # of modules
+names, sink = SINKS.names, SINKS.get
 
 
 def missing(name: str) -> str:

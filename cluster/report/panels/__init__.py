@@ -10,17 +10,15 @@ A module publishes
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from typing import Any
 
+from learner.room import Room
 
-def names() -> list[str]:
-    """Every panel, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+PANELS = Room[Any](__name__)  # of modules
+names = PANELS.names
 
 
 def panels(subject: str) -> list[Any]:
     """The modules that tell of a subject, in order."""
-    every = [importlib.import_module(f"{__name__}.{name}") for name in names()]
+    every = map(PANELS.get, names())
     return sorted((module for module in every if subject == module.SUBJECT), key=lambda module: module.ORDER)

@@ -5,16 +5,9 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from typing import Any
 
+from learner.room import Room
 
-def names() -> list[str]:
-    """Names of all network modules, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
-
-
-def network(name: str) -> Any:
-    """The class `Network` that a module publishes."""
-    return importlib.import_module(f"{__name__}.{name}").Network
+NETWORKS = Room[Any](__name__, "Network")
+names, network = NETWORKS.names, NETWORKS.get

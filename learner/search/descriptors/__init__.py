@@ -12,8 +12,6 @@ numbers should have similar ranges.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
@@ -21,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs import navigation
+from learner.room import Room
 from learner.search.elites import cell_of
 from learner.search.rollout import Rollout
 
@@ -103,14 +102,5 @@ def with_room(house: navigation.Map, cells: int) -> NDArray[np.bool_]:
     return found
 
 
-def names() -> list[str]:
-    """Names of all descriptors, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
-
-
-def descriptor(name: str) -> Descriptor:
-    """What a module publishes; KeyError if there is no such module."""
-    if name not in names():
-        raise KeyError(name)
-    found: Descriptor = importlib.import_module(f"{__name__}.{name}").DESCRIPTOR
-    return found
+DESCRIPTORS = Room[Descriptor](__name__, "DESCRIPTOR")
+names, descriptor = DESCRIPTORS.names, DESCRIPTORS.get

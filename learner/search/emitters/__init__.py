@@ -12,9 +12,7 @@ state is arrays, so a search with any of them can be resumed.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
-import pkgutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learner.checkpoint import Arrays
+from learner.room import Room
 
 DEFAULT = "mutation"
 Weights = NDArray[np.float32]
@@ -79,17 +78,8 @@ class Emitter(ABC):
         """Continue from the result of `state`."""
 
 
-def names() -> list[str]:
-    """Names of all emitters, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
-
-
-def emitter(name: str) -> type[Emitter]:
-    """The class that a module publishes; KeyError if there is no such module."""
-    if name not in names():
-        raise KeyError(name)
-    found: type[Emitter] = importlib.import_module(f"{__name__}.{name}").EMITTER
-    return found
+EMITTERS = Room[type[Emitter]](__name__, "EMITTER")
+names, emitter = EMITTERS.names, EMITTERS.get
 
 
 def missing(name: str) -> str:

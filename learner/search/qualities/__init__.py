@@ -11,13 +11,12 @@ A module publishes
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from learner.room import Room
 from learner.search.rollout import Rollout
 
 DEFAULT = "calm"
@@ -39,14 +38,5 @@ class Quality(ABC):
         """[n], finite, at least `lowest`."""
 
 
-def names() -> list[str]:
-    """Names of all qualities, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
-
-
-def quality(name: str) -> Quality:
-    """What a module publishes; KeyError if there is no such module."""
-    if name not in names():
-        raise KeyError(name)
-    found: Quality = importlib.import_module(f"{__name__}.{name}").QUALITY
-    return found
+QUALITIES = Room[Quality](__name__, "QUALITY")
+names, quality = QUALITIES.names, QUALITIES.get

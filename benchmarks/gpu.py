@@ -85,8 +85,8 @@ def measure(case: str, chip: Chip, size: Size, options: Options) -> Report:
         try:
             found = compare(about, match.play_ours, peers, options)
             note = f"{chip.name}: {match.note}"
-            if chip.device.type == "cuda" and case != "weights":
-                note += f"; {breakdown(chip.device, match.play_ours)}"
+            if chip.device.type == "cuda" and case != "weights" and options.seconds_left > 0:
+                note += f"; {breakdown(chip.device, match.work())}"
         finally:
             if isinstance(match, Weights):
                 match.close()

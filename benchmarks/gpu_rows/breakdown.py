@@ -22,7 +22,7 @@ KINDS = {
     "copies": ("memcpy", "memset", "copy"),
 }
 """Parts of the names of kernels, in lower case; the first kind that fits is a kernel's."""
-WAITS = ("cudastreamsynchronize", "cudadevicesynchronize", "cudaeventsynchronize")
+WAITS = ("cudastreamsynchronize", "cudaeventsynchronize")  # the timer itself calls cudaDeviceSynchronize
 ALLOCATES = ("cudamalloc", "cudafree", "cudahostalloc", "cumemcreate", "cumemmap", "cumemunmap")
 
 
@@ -65,5 +65,6 @@ def breakdown(device: torch.device, work: Callable[[], object]) -> str:
     events = [
         Event(event.name, event.time_range.start, event.time_range.end, event.device_type.name == "CUDA")
         for event in profiler.events() or ()
+        if not event.is_user_annotation
     ]
     return described(events, took[0] * 1e6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,13 +92,18 @@ class Update:
         self.optimiser.step()
         return terms
 
-    def play_ours(self) -> float:
+    def work(self) -> Callable[[], object]:
+        """Our step on another minibatch; not yet taken."""
         self._draw()
+        return self._ours
+
+    def play_ours(self) -> float:
+        work = self.work()
         needed, told = (
             3 * large_t5.operations(self.model, self.questions),
             sum(len(prompt) for prompt, _ in self.questions),
         )
-        took = seconds(self.chip.device, self._ours)
+        took = seconds(self.chip.device, work)
         self.note = (
             f"{told / took:,.0f} prompt tokens a second, {self.chip.memory()} with the peer's weights; gradients "
         )
@@ -124,19 +129,21 @@ class Acting:
         self.play_ours()
         self.together = fastest(size.batches, lambda tokens: seconds(chip.device, lambda: self._peer(tokens)))
 
-    @torch.no_grad()
-    def play_ours(self) -> float:
-        """States a second."""
+    def work(self) -> Callable[[], object]:
+        """Our answers to other questions; not yet given."""
         self.round += 1
         self.questions = large_t5.draw(self.size.acted, self.size.model.vocabulary, self.round)
-        found: list[Any] = []
 
+        @torch.no_grad()
         def act() -> None:
             with arithmetic(True, self.chip.device.type):
-                found.append(torch.stack(self.scorer.score_tokens(self.questions).scores).cpu())
+                self.scores = torch.stack(self.scorer.score_tokens(self.questions).scores).cpu().double().numpy()
 
-        took = seconds(self.chip.device, act)
-        self.scores = found[0].double().numpy()
+        return act
+
+    def play_ours(self) -> float:
+        """States a second."""
+        took = seconds(self.chip.device, self.work())
         share = large_t5.operations(self.model, self.questions) / took / self.chip.peak
         self.note = f"{share:.1%} of the peak, {self.chip.memory()}"
         return len(self.questions) / took

@@ -102,7 +102,8 @@ def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor
     longest = max(map(len, rows))
     ids = np.array([[*row, *[0] * (longest - len(row))] for row in rows], np.int64)
     mask = np.arange(longest) < np.array([len(row) for row in rows])[:, None]
-    return torch.from_numpy(ids).to(device), torch.from_numpy(mask.astype(np.int64)).to(device)
+    there = send({"ids": ids, "mask": mask.astype(np.int64)}, device)
+    return there["ids"], there["mask"]
 
 
 def operations(model: Any, questions: Sequence[Question]) -> int:
@@ -129,7 +130,8 @@ def experience(n: int, seed: int, device: torch.device) -> Steps[Tensor]:
 def backward(logits: Tensor, value: Tensor, steps: Steps[Tensor], rows: Sequence[int], n: int) -> Tensor:
     """Backward pass from PPO's closed-form loss of the steps `rows`, among a minibatch of n. Returns its terms, [3].
 
-    No side waits for its GPU here: a learner reads its losses once an update.
+    No side waits for its GPU here: a learner reads its losses once an update. (The library's own forward pass does once
+    a batch: it asks whether any token is padding.)
     """
     loss, share = Loss(clip=0.2, value_clip=0.2, value_coefficient=0.5, entropy_coefficient=0.01), len(rows) / n
     some = steps.at(send({"rows": torch.tensor(rows)}, value.device)["rows"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +34,8 @@ class Sequences:
         self.together = fastest([8, 16, 32, 64], lambda n: seconds(chip.device, lambda: self._peer(n, trial)))
         self.play_peer()
 
-    def play_ours(self) -> float:
-        """The share of the peak, over some gradient steps in a row, as a run takes them."""
+    def work(self) -> Callable[[], object]:
+        """Our next gradient steps in a row, as a run takes them; not yet taken."""
         data, blocks = self.ours.data, self.ours.model.decoder.blocks
         self.rows, own = [], list[int]()
         for step in range(self.ours.step, self.ours.step + self.steps):
@@ -45,9 +46,15 @@ class Sequences:
         self.tokens = sum(own)
         once = 2 * self.tokens * flops.weights(*blocks) + flops.attention(seen, len(blocks), width)
         self.operations = 3 * once
-        found: list[list[float]] = []
-        took = seconds(self.chip.device, lambda: found.extend(self.ours.fit(self.steps)))
-        self.losses = [loss for loss, _, _ in found]
+
+        def fit() -> None:
+            self.losses = [loss for loss, _, _ in self.ours.fit(self.steps)]
+
+        return fit
+
+    def play_ours(self) -> float:
+        """The share of the peak."""
+        took = seconds(self.chip.device, self.work())
         share = self.operations / took / self.chip.peak
         self.note = (
             f"{self.tokens / took:,.0f} tokens a second, {self.chip.memory()}; the peer takes {self.together} at once"

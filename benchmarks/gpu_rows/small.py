@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -105,10 +106,15 @@ class Small:
         self.play_ours()
         self.play_peer()
 
-    def play_ours(self) -> float:
-        """Gradient steps a second, including the learner's report and copying its weights to the host."""
+    def work(self) -> Callable[[], object]:
+        """Our update from another chunk; not yet begun."""
         self.version += 1
         self.chunk = chunk(self.steps, self.version)
+        return lambda: self._play(self.ours)
+
+    def play_ours(self) -> float:
+        """Gradient steps a second, including the learner's report and copying its weights to the host."""
+        self.work()
         rate, self.loss = self._play(self.ours)
         return rate
 

@@ -15,6 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
 from learner.models.sequence.behaviour_transformer import BehaviourModel
+from learner.optim.device import send
 
 
 class PaddedDecoder(nn.Module):
@@ -39,7 +40,7 @@ class PaddedDecoder(nn.Module):
             x = x + block.drop(block.down(nn.functional.gelu(block.up(block.wide_norm(x)))))
         x = self.norm(x)
         real = torch.cat([row[:length] for row, length in zip(x, lengths, strict=True)])
-        return real.index_select(0, read.to(real.device))
+        return real.index_select(0, send({"read": read}, real.device)["read"])
 
     def _attend(self, qkv: Tensor) -> Tensor:
         rows, length, width = qkv.shape

@@ -6,7 +6,7 @@
 A GPU runs behind the host: operations are queued, and the host prepares the next ones meanwhile. Whatever asks for a
 number (`float(x)`, `x.cpu()`, `torch.unique`) waits until the queue is empty, and an update of a small network then
 takes several times as long. So learners ask by `read` alone, and at the end of an update. Tests run every update on
-PyTorch's `meta` device, whose tensors have no numbers: there `read` says zeros, and any other question raises.
+PyTorch's `meta` device, whose tensors have no numbers, and any question but `read` raises there.
 
 A network on the processor uses machine code of its own beside PyTorch; on any other device it is array operations.
 """

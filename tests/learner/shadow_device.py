@@ -36,8 +36,8 @@ class ShadowDevice(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.ndim]
-        devices = {x.device.type for x in tensors}
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        devices = {x.device.type for x in tensors if x.ndim or func in MOVES}
         if func not in MOVES:
             assert len(devices) < 2, f"{func} is asked about tensors on {devices}"
         elif "cpu" in devices and torch.device(kwargs.get("device") or args[0].device) == META:

@@ -189,6 +189,7 @@ def loaded(policy):
     [
         ("t5", {}, {}),
         ("t5", {"normalise": "tokens"}, {"value_clip": None}),
+        ("t5", {"normalise": "compat"}, {}),
         ("t5", {"checkpointing": True}, {"reference_kl": 0.1}),
         ("t5", {}, {"ratio": "token", "reference_kl": 0.1}),
         ("t5", test_generated.WARM, {}),
@@ -234,6 +235,7 @@ def test_meta_device_answers_by_a_policy_server():
             for version, weights in enumerate(given):
                 server.load(version, weights)
         answers = [[server.answer(version, asked) for version in (0, 1, 0, 2)] for server in (near, far)]
+    assert answers[0][0][0].shape == (10, 6)
     for here, there in zip(*answers, strict=True):
         np.testing.assert_allclose(there[0], here[0], rtol=CLOSE, atol=CLOSE)
         np.testing.assert_allclose(there[1], here[1], rtol=CLOSE, atol=CLOSE)
@@ -256,7 +258,9 @@ def test_meta_device_plays_trials(arm, world, monkeypatch):
         trials = test_trials.trials_of(world, arm)
         device.busy = True
         far = test_trials.played(trials, 2)
+    assert len(near) == 2
     for one, other in zip(near, far, strict=True):
+        assert len(one.action)
         np.testing.assert_array_equal(other.action, one.action)
 
 
@@ -269,6 +273,7 @@ def test_meta_device_deploys_a_behaviour_transformer(layout):
         moved(model).device = torch.device("meta")
         device.busy = True
         far = deploy(model, test_deploy.HOUSE, **asked)
+    assert near["pose"].shape == (5, 1, 12, 3)
     for name in near:
         np.testing.assert_allclose(far[name], near[name], atol=2e-3)
 

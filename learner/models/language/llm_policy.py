@@ -282,7 +282,9 @@ class LanguagePolicy(Parts):
     def _side_by_side(self, scores: Sequence[Tensor], asked: Sequence[Asked], size: int) -> Tensor:
         """Scores [K] of each state's actions -> logits [b, size]."""
         if self.lm.normalise == "compat":
-            scores = [own + _missing(names).to(own) for own, (_, names, _) in zip(scores, asked, strict=True)]
+            missing = np.concatenate([_missing(names) for _, names, _ in asked])
+            summed = torch.cat(list(scores)) + send({"missing": missing}, self.device)["missing"]
+            scores = torch.split(summed, [len(own) for own in scores])
         temperature: float | Tensor = self._temperature
         if self.log_temperature is not None:
             temperature = self.log_temperature.exp().clamp(min=COLDEST)
@@ -343,10 +345,11 @@ def check_model(config: PolicyConfig, spec: EnvSpec) -> None:
         skeleton(config.lm)
 
 
-def _missing(names: Sequence[Tokens]) -> Tensor:
+def _missing(names: Sequence[Tokens]) -> NDArray[np.int64]:
     """How many tokens each name is shorter than the longest of its state, [K]."""
-    lengths = torch.tensor([len(name) for name in names])
-    return lengths.max() - lengths
+    lengths = np.array([len(name) for name in names])
+    found: NDArray[np.int64] = lengths.max() - lengths
+    return found
 
 
 def _layers(width: int, hidden: int, out: int, gain: float) -> nn.Sequential:

@@ -78,10 +78,11 @@ class Learner:
     def __init__(self, setup: LearnerSetup, rank: int = 0, address: str | None = None) -> None:
         torch.set_num_threads(setup.learner.threads)
         where = device(setup.learner.device, ranks=setup.learner.n)
-        settle(where, setup.exact)
+        settle(where, setup.exact)  # of the intrinsic reward's networks, too
         self.policy = build_policy(setup.policy, setup.spec, setup.seed)
         if isinstance(self.policy, Policy):  # a language model is where its own configuration says
             self.policy.to(where)
+        settle(self.policy.device, setup.exact)
         self._config = setup.learner
         group = Group(rank, setup.learner.n, address)
         by_words, size = setup.policy.text != "minilm", max(1, setup.learner.minibatch // group.size)

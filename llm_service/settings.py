@@ -50,9 +50,9 @@ class LLMConfig(Part):
     """Number of consumers of the durable lane in this service; 0 leaves jobs to other services."""
     replicas: int = Field(default=0, ge=0)
     """Number of processes on Ray that hold the model; 0: the service's own process holds it."""
-    gpus: float = Field(default=0.0, ge=0)
-    """GPUs of each process that holds the model, parts of one or whole ones; 0: one, if `llm.device` says so and there
-    are any."""
+    gpus: float = Field(default=0.0, ge=0, le=1)
+    """The GPU of each process that holds the model: a part of one, or 1; 0: one, if `llm.device` says so and there are
+    any."""
     probe_s: float = Field(default=10.0, ge=0)
     """Minimum time between two health probes that do real work, seconds."""
     batch: BatchConfig = BatchConfig()

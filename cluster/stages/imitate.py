@@ -35,7 +35,7 @@ class Engine(BehaviourStage, Fitting):
 
     def run(self) -> Outcome | None:
         if self.method.drive.practice:  # it goes on from the transformer that practised
-            self.given.initial = get_weights(self.model())
+            self.given.initial = get_weights(self.model("cpu"))  # the controller has no GPU
         if not self.fit(SequenceFitter, self._setup()):
             return None
         found = self.given.newest()

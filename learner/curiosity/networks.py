@@ -86,7 +86,7 @@ class NetworkTerm(RewardTerm):
 
     def __init__(self, setup: RewardSetup) -> None:
         self.setup = setup
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):  # drawn on the processor
             torch.manual_seed(setup.seed)
             self.views = [View(fields, weight, setup, self.judge) for fields, weight in setup.views]
         self.device = torch.device(setup.device)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from learner.models import word_windows
 from learner.models.config import PolicyConfig
+from learner.optim.precision import whole
 from llm_service.embedding import MINILM_WIDTH, embed_one
 
 PADDING = 0
@@ -91,7 +92,8 @@ class GRUText(Words):
         """int64 tokens [U, L] -> codes [U, width], the state after the last word; of no words, after a padding."""
         length = (tokens != PADDING).sum(1).clamp(min=1)
         if tokens.device.type != "cpu":  # packing asks for the lengths
-            states = self.gru(self.embedding(tokens))[0]
+            with whole(tokens.device.type):  # autocast would make it float16, whose small gradients are 0
+                states = self.gru(self.embedding(tokens).float())[0]
             return states.take_along_dim((length - 1)[:, None, None], 1).squeeze(1)  # type: ignore[no-any-return]
         packed = nn.utils.rnn.pack_padded_sequence(self.embedding(tokens), length, True, enforce_sorted=False)
         codes: Tensor = self.gru(packed)[1][0]

@@ -153,7 +153,9 @@ def optimiser_step(adam: Adam, gradients: Sequence[Tensor], group: Group, clip: 
         cost as much as a third of Adam.
     clip: the largest norm. Gradients beyond it are shortened, those that are not finite are skipped.
     """
-    if group.size > 1:
+    if group.size > 1 and len(gradients) == 1 and gradients[0].dtype == torch.float32:
+        group.average(gradients[0])  # in place: a copy would take as much memory as the weights
+    elif group.size > 1:
         whole = torch.cat([gradient.flatten().float() for gradient in gradients])
         group.average(whole)
         parts = torch.split(whole, [gradient.numel() for gradient in gradients])

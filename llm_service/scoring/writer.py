@@ -59,9 +59,11 @@ class Writer:
         """The next tokens [B]."""
         if uniform is None:
             return logits.argmax(-1)
-        reached = (logits.double() / self.temperature).softmax(-1).cumsum(-1)
+        # On the processor, which needs the tokens anyway: a GPU's sums in a row are not the same each time.
+        reached = (logits.double() / self.temperature).softmax(-1).cpu().cumsum(-1)
         wanted = torch.from_numpy(uniform).to(reached)[:, None] * reached[:, -1:]
-        return torch.searchsorted(reached, wanted, right=True).squeeze(-1).clamp(max=logits.shape[-1] - 1)
+        found = torch.searchsorted(reached, wanted, right=True).squeeze(-1).clamp(max=logits.shape[-1] - 1)
+        return found.to(logits.device)
 
     def _begin(self, distinct: Sequence[Tokens], rows: Sequence[int]) -> dict[str, Any]:
         """The model's first arguments for answers that follow the prompts `rows` of the distinct ones."""

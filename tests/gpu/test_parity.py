@@ -78,7 +78,9 @@ def assert_fits_the_same(make):
         assert_close(here, there, CLOSE)
 
 
-@pytest.mark.parametrize("model", [{}, {"layout": "separate"}, {"dimensions": "conditional"}], ids=str)
+@pytest.mark.parametrize(
+    "model", [{}, {"layout": "separate"}, {"dimensions": "conditional"}, {"width": 36, "heads": 4}], ids=str
+)
 def test_a_behaviour_transformer_fits_the_same(tmp_path, model):
     store = test_imitation.write_store(tmp_path / "store")
     assert_fits_the_same(

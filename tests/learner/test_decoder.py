@@ -5,9 +5,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.functional import scaled_dot_product_attention
 
-from learner.models.sequence import attention as module
-from learner.models.sequence import decoder as decoding
+from learner.models.sequence import attention
 from learner.models.sequence.decoder import Decoder
 from tests.learner.textbook import HEADS, WIDTH, build, close, textbook, tokens
 
@@ -91,9 +91,9 @@ def test_a_prompt_is_computed_once_for_all_rows_that_follow_it():
 def test_sequences_of_equal_length_are_computed_at_once(read, monkeypatch):
     decoder, x = build(), tokens(12)
     read = None if read is None else torch.tensor(read)
-    sizes, fused = [], module.scaled_dot_product_attention
+    sizes, fused = [], attention.scaled_dot_product_attention
     monkeypatch.setattr(
-        module, "scaled_dot_product_attention", lambda q, *a, **k: sizes.append(len(q)) or fused(q, *a, **k)
+        attention, "scaled_dot_product_attention", lambda q, *a, **k: sizes.append(len(q)) or fused(q, *a, **k)
     )
     found = decoder(x, [4, 4, 4], read)
     assert sizes == [3, 3]
@@ -109,7 +109,7 @@ def test_sequences_of_equal_length_are_computed_at_once(read, monkeypatch):
 
 @pytest.mark.parametrize("fused", [0, 1024], ids=["fused", "by products"])
 def test_half_the_precision_gives_nearly_the_same(fused, monkeypatch):
-    monkeypatch.setattr(module, "FUSED", fused)
+    monkeypatch.setattr(attention, "FUSED", fused)
     decoder, x = build(), tokens(sum(LENGTHS))
     with torch.autocast("cpu", torch.bfloat16):
         found = decoder(x, LENGTHS)
@@ -176,20 +176,24 @@ def test_what_cannot_be_is_said():
             decoder.extend(x[None, :1], kept)
 
 
-def test_one_call_of_attention_for_all_sequences_gives_what_one_call_each_does(monkeypatch):
-    """What a GPU's decoder hands to attention, which only a GPU has a kernel for."""
+@pytest.mark.parametrize("width", [32, 20, 360])
+def test_one_call_of_attention_for_all_sequences_gives_what_one_call_each_does(width, monkeypatch):
+    """What a GPU's decoder hands to attention, which only a GPU has a kernel for; it refuses heads off 8."""
     torch.manual_seed(0)
-    model, lengths, read = Decoder(32, 2, 4), [5, 0, 1, 9, 7], torch.tensor([0, 4, 5, 8, 21])
-    tokens = torch.randn(22, 32)
+    model, lengths, read = Decoder(width, 2, 4), [5, 0, 1, 9, 7], torch.tensor([0, 4, 5, 8, 21])
+    tokens = torch.randn(22, width)
     expected, whole = model(tokens, lengths, read), model(tokens, lengths)
     calls = []
 
-    def one_call(qkv, offsets, real, heads):
+    def one_call(parts, offsets, real, scale):
         calls.append(real)
         assert offsets.diff().tolist() == real == [5, 1, 9, 7]
-        return module.causal_attention(qkv, real, heads)
+        assert parts.shape[3] % 8 == 0
+        own = torch.split(parts.transpose(1, 2), real, 2)  # [3, heads, length, size of a head]
+        seen = [scaled_dot_product_attention(*part, is_causal=True, scale=scale) for part in own]
+        return torch.cat(seen, 1).transpose(0, 1)
 
-    monkeypatch.setattr(decoding, "ragged_attention", one_call)
+    monkeypatch.setattr(attention, "_one_call", one_call)
     monkeypatch.setattr(Decoder, "_ragged", lambda self, tokens: True)
     torch.testing.assert_close(model(tokens, lengths, read), expected)
     torch.testing.assert_close(model(tokens, lengths), whole)

@@ -29,6 +29,7 @@ from cluster.runs.stage import Run, StageEngine
 from envs import navigation
 from learner.behaviours.table import PARTS, Behaviours
 from learner.behaviours.words import Description, asked
+from learner.config import Device
 from learner.methods import Stage
 from learner.models.sequence.behaviour_transformer import BehaviourModel
 from learner.store.episodes import EpisodeStore
@@ -129,15 +130,16 @@ class BehaviourInputs:
         """Start pose of a robot with odometry; None: no odometry."""
         return self.house.start if self.method.sequence.odometry else None
 
-    def model(self) -> BehaviourModel:
-        """The fitted transformer.
+    def model(self, device: Device | None = None) -> BehaviourModel:
+        """The fitted transformer, on the configured device or another.
 
         Raises:
             RunError: its weights were fitted with other settings.
         """
         path = self.artifact("imitate") / MODEL
         try:
-            return BehaviourModel.of(self.method.sequence.model, safetensors.numpy.load_file(path))
+            config = self.method.sequence.model.model_copy(update={"device": device} if device else {})
+            return BehaviourModel.of(config, safetensors.numpy.load_file(path))
         except ValueError as error:
             raise RunError(f"{path}: {error}; use the method.sequence settings that it was fitted with") from None
 

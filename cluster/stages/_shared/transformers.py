@@ -54,7 +54,8 @@ def weights_of(path: Path, config: SequenceConfig, spec: EnvSpec) -> Weights:
     """
     weights: Weights = safetensors.numpy.load_file(path)
     try:
-        HistoryTransformer.of(config, spec, weights)
+        here = config.model_copy(update={"device": "cpu"})  # whatever has a GPU, the controller has none
+        HistoryTransformer.of(here, spec, weights)
     except ValueError as reason:
         raise RunError(f"{path}: {reason}; use the method.sequence and env that it was fitted with") from None
     return weights

@@ -190,7 +190,7 @@ class DQN(Algorithm):
     def begin(self) -> None:
         """The policy got other weights: continue from these, and reinitialise the layers that `reinit` selects."""
         if self.dqn.reinit:
-            with torch.random.fork_rng():
+            with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
                 torch.manual_seed(self.seed)
                 for layer in learning_layers(self.policy, self.dqn.fit):
                     for part in layer.modules():

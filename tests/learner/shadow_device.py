@@ -4,11 +4,13 @@
                        └──> the same on the shadows, by the processor's kernels
 
 Code asks a tensor where it is, and goes the way of a GPU. What it then computes can be compared with what it computes
-on the processor, on a machine without a GPU. Not seen are a GPU's own kernels, bfloat16 by autocast, and pinned memory.
+on the processor, on a machine without a GPU. A GPU's own kernels and pinned memory are not seen. PyTorch has no
+autocast for `meta`, so `HalfPrecision` follows its rules for a GPU.
 """
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
@@ -83,6 +85,26 @@ class ShadowDevice(TorchDispatchMode):
                 self._many = 2 * len(self._shadows) + 100
             self.numbers(there).copy_(here)
         return there
+
+
+HALF = {"linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "baddbmm", "mv", "conv2d", "gru_cell"}
+WHOLE = {"softmax", "log_softmax", "logsumexp", "exp", "log", "log1p", "pow", "__pow__", "rsqrt", "reciprocal"}
+WHOLE |= {"sum", "prod", "cumsum", "norm", "layer_norm", "smooth_l1_loss", "mse_loss", "cross_entropy", "nll_loss"}
+WIDEST = {"addcmul", "addcdiv", "cat", "stack", "index_put", "scatter_add", "dot"}
+FLOATS = (torch.float32, torch.bfloat16)
+
+
+class HalfPrecision(TorchFunctionMode):
+    """Autocast to bfloat16 by PyTorch's lists for CUDA, as far as networks here need them. Weights are not copied: what
+    an operation gets is converted, which its gradient passes back through."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name, kwargs = getattr(func, "__name__", ""), kwargs or {}
+        found = {x.dtype for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.dtype in FLOATS}
+        kind = torch.bfloat16 if name in HALF else torch.float32 if name in WHOLE or len(found) > 1 else None
+        if kind is not None and name in HALF | WHOLE | WIDEST:
+            args, kwargs = tree_map_only(torch.Tensor, lambda x: x.to(kind) if x.dtype in FLOATS else x, (args, kwargs))
+        return func(*args, **kwargs)
 
 
 def moved(module):

@@ -17,6 +17,9 @@ import envs
 from actors.behaviours.deploy import deploy
 from actors.policy_server import PolicyServer
 from learner import algorithms
+from learner.algorithms.dqn import update as dqn
+from learner.algorithms.ppo import outputs
+from learner.algorithms.ppo import update as ppo
 from learner.behaviours.imitation import SequenceFitter
 from learner.context.config import ARMS
 from learner.context.fit import HistoryFitter
@@ -37,8 +40,8 @@ from tests.learner import (
     test_preference,
     transformers,
 )
-from tests.learner.parity import CASES, TERMS, arrays, assert_close, assert_same_report, fitted, learned
-from tests.learner.shadow_device import ShadowDevice, moved
+from tests.learner.parity import CASES, TERMS, arrays, assert_alike, assert_close, assert_same_report, fitted, learned
+from tests.learner.shadow_device import HalfPrecision, ShadowDevice, moved
 
 CLOSE = 1e-4
 """Of any weight, and of a number of a report as a share: sums in another order, through some steps of Adam."""
@@ -61,6 +64,19 @@ def assert_learns_the_same(*args, lag=0, **options):
 def test_meta_device_learns_the_same(case):
     algorithm, network, options = CASES[case]
     assert_learns_the_same(algorithm, network, **options)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_meta_device_learns_alike_in_bfloat16(case, monkeypatch):
+    algorithm, network, options = CASES[case]
+    exact = learned("cpu", algorithm, network, **options)[0]
+    for module in (ppo, dqn):
+        monkeypatch.setattr(module, "halves", lambda autocast, where: True)
+    for module in (outputs, dqn):
+        monkeypatch.setattr(module, "arithmetic", lambda half, device: HalfPrecision())
+    with ShadowDevice():
+        rounded = learned("meta", algorithm, network, **options)[0]
+        assert_alike(exact, rounded, chunks.setup(algorithm, network, policy=options.get("policy")))
 
 
 @pytest.mark.parametrize("network", ["film", "texts"])

@@ -27,10 +27,20 @@ ROLE = type("Role", (), {"__module__": "__main__", **PARTS})
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory):
-    backend = Local(2, tmp_path_factory.mktemp("ray") / "token", dashboard=False)
-    yield backend
-    backend.shutdown()
+def started():
+    """The backend, once there is one: tests share it."""
+    backends = []
+    yield backends
+    for backend in backends:
+        backend.shutdown()
+
+
+@pytest.fixture
+def local(started, tmp_path_factory):
+    """It, or another after a test that ends it: tests come in any order."""
+    if not local_module.ray.is_initialized():
+        started[:] = [Local(2, tmp_path_factory.mktemp("ray") / "token", dashboard=False)]
+    return started[0]
 
 
 def test_a_name_may_be_used_again_as_soon_as_its_role_was_killed(local):

@@ -58,10 +58,13 @@ def described(events: Iterable[Event], wall: float) -> str:
 
 
 def breakdown(device: torch.device, work: Callable[[], object]) -> str:
-    """Do some work once more, and describe where its time went."""
+    """Do some work once more, and describe where its time went, or why that is not known: the row is measured."""
     took: list[float] = []
-    with torch.profiler.profile() as profiler:
-        took.append(seconds(device, work))
+    try:
+        with torch.profiler.profile() as profiler:
+            took.append(seconds(device, work))
+    except RuntimeError as error:
+        return f"not profiled: {error}"
     events = [
         Event(event.name, event.time_range.start, event.time_range.end, event.device_type.name == "CUDA")
         for event in profiler.events() or ()

@@ -150,7 +150,7 @@ def optimiser_step(adam: Adam, gradients: Sequence[Tensor], group: Group, clip: 
     taken: a float and a bool, or tensors [] if the parameters are on a device other than the CPU.
 
     gradients: of all parameters in their order, [P] together. They are read in place: gathering or clearing them would
-        cost as much as a third of Adam.
+        cost as much as a third of Adam. With several ranks, a single float32 array becomes the average.
     clip: the largest norm. Gradients beyond it are shortened, those that are not finite are skipped.
     """
     if group.size > 1 and len(gradients) == 1 and gradients[0].dtype == torch.float32:

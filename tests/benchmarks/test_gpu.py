@@ -139,6 +139,7 @@ def test_work_is_profiled_once(chip):
     done = []
     found = breakdown(chip.device, lambda: done.append(chip.square @ chip.square))
     assert len(done) == 1
+    assert breakdown(chip.device, lambda: chip.square @ chip.square[:3]).startswith("not profiled: mat1 and mat2")
     assert "the GPU works 0 (nothing) in 0 kernels" in found
 
 

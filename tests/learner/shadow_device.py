@@ -96,12 +96,19 @@ FLOATS = (torch.float32, torch.bfloat16)
 
 class HalfPrecision(TorchFunctionMode):
     """Autocast to bfloat16 by PyTorch's lists for CUDA, as far as networks here need them. Weights are not copied: what
-    an operation gets is converted, which its gradient passes back through."""
+    an operation gets is converted, which its gradient passes back through.
+
+    Attributes:
+        products: number of operations in bfloat16.
+    """
+
+    products = 0
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name, kwargs = getattr(func, "__name__", ""), kwargs or {}
         found = {x.dtype for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.dtype in FLOATS}
         kind = torch.bfloat16 if name in HALF else torch.float32 if name in WHOLE or len(found) > 1 else None
+        self.products += name in HALF
         if kind is not None and name in HALF | WHOLE | WIDEST:
             args, kwargs = tree_map_only(torch.Tensor, lambda x: x.to(kind) if x.dtype in FLOATS else x, (args, kwargs))
         return func(*args, **kwargs)

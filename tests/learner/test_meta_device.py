@@ -69,13 +69,14 @@ def test_meta_device_learns_the_same(case):
 @pytest.mark.parametrize("case", CASES)
 def test_meta_device_learns_alike_in_bfloat16(case, monkeypatch):
     algorithm, network, options = CASES[case]
-    exact = learned("cpu", algorithm, network, **options)[0]
+    exact, half = learned("cpu", algorithm, network, **options)[0], HalfPrecision()
     for module in (ppo, dqn):
         monkeypatch.setattr(module, "halves", lambda autocast, where: True)
     for module in (outputs, dqn):
-        monkeypatch.setattr(module, "arithmetic", lambda half, device: HalfPrecision())
+        monkeypatch.setattr(module, "arithmetic", lambda *_: half)
     with ShadowDevice():
         rounded = learned("meta", algorithm, network, **options)[0]
+        assert half.products > 10
         assert_alike(exact, rounded, chunks.setup(algorithm, network, policy=options.get("policy")))
 
 
